@@ -1,0 +1,181 @@
+//! The standard `OTEL_*` variables that neither the SDK nor the exporters read by themselves.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::InitError;
+
+/// What is exported, each with its own endpoint if need be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    Traces,
+    Metrics,
+    Logs,
+}
+
+impl Signal {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+            Self::Logs => "logs",
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a signal travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// Reads variables through a function, so that tests need no process of their own.
+pub(super) struct Environment<F>(pub(super) F);
+
+impl Environment<fn(&str) -> Option<String>> {
+    pub(super) fn of_the_process() -> Self {
+        Self(|name| std::env::var(name).ok())
+    }
+}
+
+impl<F: Fn(&str) -> Option<String>> Environment<F> {
+    /// The specification treats an empty variable as one that is not set.
+    fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    /// The variable of this signal, else the one for all, and its name.
+    fn of_signal(&self, signal: Signal, what: &str) -> Option<(String, String)> {
+        let own = format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.as_str().to_uppercase());
+        let common = format!("OTEL_EXPORTER_OTLP_{what}");
+        [own, common].into_iter().find_map(|name| Some((self.get(&name)?, name)))
+    }
+
+    pub(super) fn disabled(&self) -> bool {
+        self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// Whether the signal is exported. Anything but `otlp` and `none` is an error: nothing would arrive where it is looked for.
+    pub(super) fn exported(&self, signal: Signal) -> Result<bool, InitError> {
+        let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_uppercase());
+        match self.get(&name) {
+            None => Ok(true),
+            Some(value) if value.eq_ignore_ascii_case("otlp") => Ok(true),
+            Some(value) if value.eq_ignore_ascii_case("none") => Ok(false),
+            Some(value) => Err(InitError::Variable { name, value, expected: "otlp or none" }),
+        }
+    }
+
+    pub(super) fn protocol(&self, signal: Signal) -> Result<Protocol, InitError> {
+        match self.of_signal(signal, "PROTOCOL") {
+            None => Ok(Protocol::Http),
+            Some((value, _)) if value.eq_ignore_ascii_case("http/protobuf") => Ok(Protocol::Http),
+            Some((value, _)) if value.eq_ignore_ascii_case("grpc") => Ok(Protocol::Grpc),
+            Some((value, name)) => Err(InitError::Variable { name, value, expected: "http/protobuf or grpc" }),
+        }
+    }
+
+    /// Where the exporter will send to, as it works that out itself: for messages and for the choice of TLS.
+    pub(super) fn endpoint(&self, signal: Signal, protocol: Protocol, given: Option<&str>) -> String {
+        let default = match protocol {
+            Protocol::Http => "http://localhost:4318",
+            Protocol::Grpc => "http://localhost:4317",
+        };
+        match given {
+            Some(endpoint) => endpoint.to_owned(),
+            None => self.of_signal(signal, "ENDPOINT").map_or_else(|| default.to_owned(), |(value, _)| value),
+        }
+    }
+
+    pub(super) fn timeout(&self, signal: Signal) -> Duration {
+        let millis = self.of_signal(signal, "TIMEOUT").and_then(|(value, _)| value.parse().ok());
+        Duration::from_millis(millis.unwrap_or(10_000))
+    }
+
+    /// The file with the certificates that the collector's is checked against, and the variable that names it.
+    pub(super) fn certificate(&self, signal: Signal) -> Option<(String, String)> {
+        self.of_signal(signal, "CERTIFICATE")
+    }
+
+    /// The files with our own certificate and its key.
+    pub(super) fn client_certificate(&self, signal: Signal) -> Option<[(String, String); 2]> {
+        Some([self.of_signal(signal, "CLIENT_CERTIFICATE")?, self.of_signal(signal, "CLIENT_KEY")?])
+    }
+
+    /// Whether the operator has named the service; otherwise the program's own name for it is taken.
+    pub(super) fn names_service(&self) -> bool {
+        self.get("OTEL_SERVICE_NAME").is_some() || self.has_resource_attribute("service.name")
+    }
+
+    pub(super) fn has_resource_attribute(&self, key: &str) -> bool {
+        let attributes = self.get("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+        attributes.split(',').filter_map(|pair| pair.split_once('=')).any(|(name, _)| name.trim() == key)
+    }
+
+    /// The propagators for what a handler calls. Messages always carry W3C trace context and baggage.
+    pub(super) fn propagators(&self) -> Vec<String> {
+        let names = self.get("OTEL_PROPAGATORS").unwrap_or_else(|| "tracecontext,baggage".to_owned());
+        names.split(',').map(|name| name.trim().to_ascii_lowercase()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(variables: &'static [(&str, &str)]) -> Environment<impl Fn(&str) -> Option<String>> {
+        Environment(move |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn nothing_set_means_http_to_this_machine() {
+        let environment = with(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "")]);
+        assert!(!environment.disabled() && environment.exported(Signal::Logs).unwrap());
+        assert_eq!(environment.protocol(Signal::Traces).unwrap(), Protocol::Http);
+        assert_eq!(environment.endpoint(Signal::Traces, Protocol::Http, None), "http://localhost:4318");
+        assert_eq!(environment.timeout(Signal::Traces), Duration::from_secs(10));
+        assert_eq!(environment.propagators(), ["tracecontext", "baggage"]);
+        assert!(!environment.names_service());
+    }
+
+    #[test]
+    fn a_signals_own_variable_outdoes_the_one_for_all() {
+        let environment = with(&[
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "HTTP/protobuf"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:1"),
+            ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://logs:2"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "700"),
+            ("OTEL_METRICS_EXPORTER", "none"),
+        ]);
+        assert_eq!(environment.protocol(Signal::Traces).unwrap(), Protocol::Grpc);
+        assert_eq!(environment.protocol(Signal::Metrics).unwrap(), Protocol::Http);
+        assert_eq!(environment.endpoint(Signal::Traces, Protocol::Grpc, None), "http://all:1");
+        assert_eq!(environment.endpoint(Signal::Logs, Protocol::Grpc, None), "http://logs:2");
+        assert_eq!(environment.timeout(Signal::Logs), Duration::from_millis(700));
+        assert!(environment.exported(Signal::Traces).unwrap() && !environment.exported(Signal::Metrics).unwrap());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_honoured_is_an_error_that_names_its_variable() {
+        let environment = with(&[
+            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
+            ("OTEL_LOGS_EXPORTER", "console"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=b, service.name = shop"),
+        ]);
+        let error = environment.protocol(Signal::Traces).unwrap_err().to_string();
+        assert!(error.contains("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") && error.contains("http/json"), "{error}");
+        let error = environment.exported(Signal::Logs).unwrap_err().to_string();
+        assert!(error.contains("OTEL_LOGS_EXPORTER") && error.contains("otlp or none"), "{error}");
+        assert!(environment.names_service() && !environment.has_resource_attribute("b"));
+    }
+}

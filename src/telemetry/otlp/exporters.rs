@@ -1,0 +1,249 @@
+//! One exporter per signal, over HTTP or gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
+use opentelemetry_otlp::{
+    ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+};
+use tokio::runtime::{Builder, Runtime};
+
+use super::InitError;
+use super::environment::{Environment, Protocol, Signal};
+use super::health::{Health, Watched};
+
+/// Builds exporters. Those over gRPC live in a runtime of their own, so that a flush works from any thread, and also when the
+/// service's runtime is busy, single-threaded or gone.
+pub(super) struct Exporters<'a, F> {
+    environment: &'a Environment<F>,
+    endpoint: Option<&'a str>,
+    health: Arc<Health>,
+    runtime: Option<Runtime>,
+}
+
+/// What the environment says about one signal's way.
+struct Way {
+    signal: Signal,
+    protocol: Protocol,
+    /// Given by the program, and complete; `None` leaves it to the exporter.
+    given: Option<String>,
+    /// For messages: without credentials.
+    shown: String,
+    tls: bool,
+    timeout: Duration,
+    certificate: Option<Vec<u8>>,
+    /// A certificate and its key.
+    identity: Option<[Vec<u8>; 2]>,
+}
+
+impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
+    pub(super) fn new(environment: &'a Environment<F>, endpoint: Option<&'a str>, health: Arc<Health>) -> Self {
+        Self { environment, endpoint, health, runtime: None }
+    }
+
+    /// The runtime that gRPC needs, if anything goes that way. To be kept for as long as the exporters.
+    pub(super) fn into_runtime(self) -> Option<Runtime> {
+        self.runtime
+    }
+
+    pub(super) fn spans(&mut self) -> Result<Option<Watched<SpanExporter>>, InitError> {
+        self.build(
+            Signal::Traces,
+            |way, client| http(SpanExporter::builder().with_http(), &way.given).with_http_client(client).build(),
+            |way| grpc(SpanExporter::builder().with_tonic(), way).build(),
+        )
+    }
+
+    pub(super) fn metrics(&mut self) -> Result<Option<Watched<MetricExporter>>, InitError> {
+        self.build(
+            Signal::Metrics,
+            |way, client| http(MetricExporter::builder().with_http(), &way.given).with_http_client(client).build(),
+            |way| grpc(MetricExporter::builder().with_tonic(), way).build(),
+        )
+    }
+
+    pub(super) fn logs(&mut self) -> Result<Option<Watched<LogExporter>>, InitError> {
+        self.build(
+            Signal::Logs,
+            |way, client| http(LogExporter::builder().with_http(), &way.given).with_http_client(client).build(),
+            |way| grpc(LogExporter::builder().with_tonic(), way).build(),
+        )
+    }
+
+    fn build<E>(
+        &mut self,
+        signal: Signal,
+        over_http: impl FnOnce(&Way, reqwest::blocking::Client) -> Result<E, ExporterBuildError>,
+        over_grpc: impl FnOnce(&Way) -> Result<E, ExporterBuildError>,
+    ) -> Result<Option<Watched<E>>, InitError> {
+        if !self.environment.exported(signal)? {
+            return Ok(None);
+        }
+        let way = self.way(signal)?;
+        let built = match way.protocol {
+            Protocol::Http => over_http(&way, client(&way)?),
+            Protocol::Grpc => {
+                let runtime = match self.runtime.take() {
+                    Some(runtime) => runtime,
+                    None => grpc_runtime()?,
+                };
+                let _inside = self.runtime.insert(runtime).enter();
+                over_grpc(&way)
+            }
+        };
+        let exporter = built.map_err(|error| InitError::exporter(signal, error))?;
+        Ok(Some(Watched { exporter, signal, endpoint: way.shown, health: self.health.clone() }))
+    }
+
+    fn way(&self, signal: Signal) -> Result<Way, InitError> {
+        let protocol = self.environment.protocol(signal)?;
+        let endpoint = self.environment.endpoint(signal, protocol, self.endpoint);
+        let Endpoint { shown, tls } = inspect(&endpoint, protocol)
+            .ok_or_else(|| InitError::exporter(signal, "its endpoint is no URL such as http://collector:4318"))?;
+        if tls && cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
+            let problem =
+                "its endpoint wants TLS, and rehop was built without: switch a feature tls-ring or tls-aws-lc on";
+            return Err(InitError::exporter(signal, problem));
+        }
+        let given = self.endpoint.map(|endpoint| match protocol {
+            Protocol::Http => format!("{}/v1/{signal}", endpoint.trim_end_matches('/')),
+            Protocol::Grpc => endpoint.to_owned(),
+        });
+        let identity = self.environment.client_certificate(signal);
+        Ok(Way {
+            signal,
+            protocol,
+            given,
+            shown,
+            tls,
+            timeout: self.environment.timeout(signal),
+            certificate: self.environment.certificate(signal).map(read).transpose()?,
+            identity: identity.map(|[certificate, key]| Ok([read(certificate)?, read(key)?])).transpose()?,
+        })
+    }
+}
+
+struct Endpoint {
+    shown: String,
+    tls: bool,
+}
+
+/// An endpoint of gRPC may do without a scheme; the exporter takes it for https then, unless it is told that it is insecure.
+fn inspect(endpoint: &str, protocol: Protocol) -> Option<Endpoint> {
+    let bare = protocol == Protocol::Grpc && !endpoint.contains("://");
+    let mut url = reqwest::Url::parse(&if bare { format!("https://{endpoint}") } else { endpoint.to_owned() }).ok()?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
+        return None;
+    }
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    Some(Endpoint { tls: url.scheme() == "https", shown: url.to_string() })
+}
+
+fn read((path, variable): (String, String)) -> Result<Vec<u8>, InitError> {
+    std::fs::read(&path).map_err(|source| InitError::File { variable, path, source })
+}
+
+fn http<B: WithExportConfig>(builder: B, endpoint: &Option<String>) -> B {
+    match endpoint {
+        Some(endpoint) => builder.with_endpoint(endpoint),
+        None => builder,
+    }
+}
+
+fn grpc<B: WithExportConfig + WithTonicConfig>(builder: B, way: &Way) -> B {
+    let builder = http(builder, &way.given);
+    if !way.tls {
+        return builder;
+    }
+    let mut tls = ClientTlsConfig::new().with_enabled_roots();
+    if let Some(certificate) = &way.certificate {
+        tls = tls.ca_certificate(Certificate::from_pem(certificate));
+    }
+    if let Some([certificate, key]) = &way.identity {
+        tls = tls.identity(Identity::from_pem(certificate, key));
+    }
+    builder.with_tls_config(tls)
+}
+
+/// The SDK exports on threads of its own, so the client is a blocking one. It is built on another thread, because it may not
+/// be built in an asynchronous context.
+fn client(way: &Way) -> Result<reqwest::blocking::Client, InitError> {
+    choose_provider();
+    let build = || {
+        let mut builder = reqwest::blocking::Client::builder().timeout(way.timeout);
+        if way.tls {
+            builder = with_certificates(builder, way)?;
+        }
+        builder.build()
+    };
+    let built = std::thread::scope(|scope| scope.spawn(build).join());
+    match built {
+        Ok(built) => built.map_err(|error| InitError::exporter(way.signal, error)),
+        Err(_) => Err(InitError::exporter(way.signal, "its HTTP client could not be built")),
+    }
+}
+
+#[cfg(any(feature = "tls-ring", feature = "tls-aws-lc"))]
+fn with_certificates(
+    mut builder: reqwest::blocking::ClientBuilder,
+    way: &Way,
+) -> reqwest::Result<reqwest::blocking::ClientBuilder> {
+    if let Some(pem) = &way.certificate {
+        builder = builder.tls_certs_merge(reqwest::Certificate::from_pem_bundle(pem)?);
+    }
+    if let Some(identity) = &way.identity {
+        builder = builder.identity(reqwest::Identity::from_pem(&identity.concat())?);
+    }
+    Ok(builder)
+}
+
+#[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
+fn with_certificates(
+    builder: reqwest::blocking::ClientBuilder,
+    _: &Way,
+) -> reqwest::Result<reqwest::blocking::ClientBuilder> {
+    Ok(builder)
+}
+
+/// The HTTP client asks rustls for the process's crypto provider, and panics if there is none. A provider that the program has
+/// chosen stays.
+fn choose_provider() {
+    #[cfg(feature = "tls-ring")]
+    let provider = Some(rustls::crypto::ring::default_provider());
+    #[cfg(all(feature = "tls-aws-lc", not(feature = "tls-ring")))]
+    let provider = Some(rustls::crypto::aws_lc_rs::default_provider());
+    #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
+    let provider = None::<rustls::crypto::CryptoProvider>;
+    if let Some(provider) = provider.filter(|_| rustls::crypto::CryptoProvider::get_default().is_none()) {
+        // An error means that another thread has just chosen one.
+        let _ = provider.install_default();
+    }
+}
+
+fn grpc_runtime() -> Result<Runtime, InitError> {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("rehop-otlp")
+        .enable_all()
+        .build()
+        .map_err(|source| InitError::Runtime { source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_shown_without_credentials_and_tells_whether_it_wants_tls() {
+        let shown = |text, protocol| inspect(text, protocol).map(|endpoint| (endpoint.shown, endpoint.tls));
+        let http = shown("https://me:secret@collector:4318/v1/traces?token=secret", Protocol::Http);
+        assert_eq!(http, Some(("https://collector:4318/v1/traces".to_owned(), true)));
+        assert_eq!(shown("http://[::1]:4317", Protocol::Grpc), Some(("http://[::1]:4317/".to_owned(), false)));
+        assert_eq!(shown("collector:4317", Protocol::Grpc), Some(("https://collector:4317/".to_owned(), true)));
+        for wrong in ["collector:4318", "ftp://collector", "http://", "nonsense", ""] {
+            assert_eq!(shown(wrong, Protocol::Http), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What goes between a service's `tracing` calls and the exporters.
+
+use std::io::IsTerminal;
+
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_sdk::logs::SdkLoggerProvider;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::level_filters::LevelFilter;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer};
+
+/// lapin's warnings print the bodies of returned messages.
+const DEFAULT_FILTER: &str = "info,lapin=error";
+
+/// Exports spans and events. What the exporters and their clients say themselves stays out: exporting that would make more of
+/// it, without end.
+pub(super) fn exporting<S>(
+    traces: Option<&SdkTracerProvider>,
+    logs: Option<&SdkLoggerProvider>,
+) -> impl Layer<S> + Send + Sync + use<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+{
+    let spans = traces.map(|provider| {
+        tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer("tracing"))
+            .with_threads(false)
+            .with_tracked_inactivity(false)
+            .with_location(false)
+    });
+    let events = logs.map(OpenTelemetryTracingBridge::new);
+    Layer::and_then(spans, events).with_filter(filter_fn(|metadata| !is_the_exporters_own(metadata)))
+}
+
+fn is_the_exporters_own(metadata: &Metadata<'_>) -> bool {
+    const OURS: [&str; 9] = ["opentelemetry", "hyper", "reqwest", "tonic", "tower", "h2", "rustls", "want", "mio"];
+    let target = metadata.target();
+    let krate = target.split_once("::").map_or(target, |(krate, _)| krate);
+    // The SDK's internal logs have targets such as opentelemetry_sdk and opentelemetry-otlp.
+    krate.starts_with("opentelemetry") || OURS.contains(&krate) || krate.starts_with("hyper_")
+}
+
+/// A subscriber for services that bring none: readable lines on standard error, and everything to the exporters.
+pub(super) fn install(exporting: impl Layer<Registry> + Send + Sync + 'static) -> Result<(), TryInitError> {
+    let wanted = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty());
+    let asked_for = wanted.as_deref().is_some_and(|filter| filter.contains("opentelemetry"));
+    let filter = EnvFilter::builder()
+        .with_default_directive(LevelFilter::INFO.into())
+        .parse_lossy(wanted.as_deref().unwrap_or(DEFAULT_FILTER));
+    let stderr = std::io::stderr();
+    let colours = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    tracing_subscriber::registry()
+        .with(exporting)
+        .with(lines.with_filter(filter_fn(move |metadata| asked_for || !is_noise(metadata))))
+        .with(filter)
+        .try_init()
+}
+
+pub(super) type Registry = tracing_subscriber::Registry;
+
+/// The SDK tells of each batch that it lost; one warning of ours takes the place of these. What it has to say about the
+/// configuration is worth reading.
+fn is_noise(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with("opentelemetry") && !metadata.name().contains(".Config.")
+}

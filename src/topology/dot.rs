@@ -1,0 +1,89 @@
+//! The topology as a picture, in Graphviz's language.
+
+use std::fmt::Write;
+
+use super::{Argument, Arguments, Role, Topology};
+
+impl Topology {
+    /// A picture of the topology: pipe the text into `dot -Tsvg`.
+    pub fn to_dot(&self) -> String {
+        let mut dot = String::from("digraph topology {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n");
+        for exchange in &self.exchanges {
+            line(
+                &mut dot,
+                &format!(
+                    "{} [shape=ellipse, label={}]",
+                    node("exchange", &exchange.name),
+                    quote(&format!("{}\n{}", exchange.name, exchange.kind.as_str()))
+                ),
+            );
+            edge(
+                &mut dot,
+                ("exchange", &exchange.name),
+                ("exchange", text(&exchange.arguments, "alternate-exchange")),
+                "no route",
+            );
+        }
+        for queue in &self.queues {
+            let colour = match queue.role {
+                Role::Work => "lightblue",
+                Role::Wait => "lightyellow",
+                Role::Parked => "mistyrose",
+                Role::Stray => "lightgrey",
+            };
+            line(
+                &mut dot,
+                &format!(
+                    "{} [shape=box, style=filled, fillcolor={colour}, label={}]",
+                    node("queue", &queue.name),
+                    quote(&queue.name)
+                ),
+            );
+            let why = match queue.arguments.get("x-message-ttl") {
+                Some(ttl) => format!("after {ttl} ms"),
+                None => "delivery limit".to_owned(),
+            };
+            edge(
+                &mut dot,
+                ("queue", &queue.name),
+                ("exchange", text(&queue.arguments, "x-dead-letter-exchange")),
+                &why,
+            );
+        }
+        for binding in &self.bindings {
+            let matching = binding.arguments.iter().filter(|(name, _)| *name != "x-match");
+            let label =
+                matching.fold(binding.routing_key.clone(), |label, (name, value)| format!("{label}{name}: {value}"));
+            edge(&mut dot, ("exchange", &binding.exchange), ("queue", Some(&binding.queue)), &label);
+        }
+        dot.push_str("}\n");
+        dot
+    }
+}
+
+fn text<'a>(arguments: &'a Arguments, name: &str) -> Option<&'a str> {
+    match arguments.get(name)? {
+        Argument::Text(text) => Some(text),
+        Argument::Number(_) => None,
+    }
+}
+
+fn edge(dot: &mut String, from: (&str, &str), to: (&str, Option<&str>), label: &str) {
+    if let Some(name) = to.1 {
+        line(dot, &format!("{} -> {} [label={}]", node(from.0, from.1), node(to.0, name), quote(label)));
+    }
+}
+
+fn line(dot: &mut String, text: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(dot, "  {text};");
+}
+
+/// An exchange and a queue may have the same name.
+fn node(what: &str, name: &str) -> String {
+    quote(&format!("{what} {name}"))
+}
+
+fn quote(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}

@@ -1,0 +1,165 @@
+//! Who may do what, and by which certificates.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rehop::testing::{Broker, TlsListener, eventually};
+
+use crate::lab::{Ground, Lab, SOON};
+use crate::ledger::{Account, Place};
+use crate::service::{Config, Does};
+
+/// A user of the shared broker with these permissions: configure, write, read.
+async fn user(ground: &Ground, broker: &Broker, lab: &mut Lab, permissions: [&str; 3]) {
+    let user = lab.config.namespace.clone();
+    broker.rabbitmqctl(&["add_user", &user, &ground.password]).await.unwrap();
+    let [configure, write, read] = permissions;
+    broker.rabbitmqctl(&["set_permissions", &user, configure, write, read]).await.unwrap();
+    lab.config.url = ground.url_of(broker.amqp_url(), &user);
+}
+
+pub(crate) async fn least_permissions(ground: Ground) -> Account {
+    let broker = ground.shared_broker().await;
+    let mut lab = ground.lab("least").await;
+    // The queues and exchanges of the namespace, of which the work queue is one here.
+    let own = format!("^{}\\..*$", lab.config.namespace);
+    user(&ground, &broker, &mut lab, [&own, &own, &own]).await;
+    let service = lab.service();
+    eventually(SOON, "the service consumes", async || service.log().contains("rehop::consumer: consuming"))
+        .await
+        .unwrap();
+    lab.send(50, Does::Fail(1)).await;
+    lab.send(10, Does::Permanent).await;
+    lab.settled(SOON).await;
+    service.stop().await;
+    let account = lab.account().await.none_queued().none_stray().none_twice();
+    assert_eq!((account.count(Place::Handled), account.count(Place::Parked)), (50, 10), "{account}");
+    account
+}
+
+/// Without the right to declare or to read, the service does not start and says why. Without the right to write to an exchange it
+/// says so, and keeps what it cannot send on.
+pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
+    let broker = ground.shared_broker().await;
+    for (name, kind, lacking) in
+        [("few-configure", 0, "wait\\.200"), ("few-read", 2, "orders"), ("few-bind", 1, "orders")]
+    {
+        let mut lab = ground.lab(name).await;
+        let own = format!("^{}\\..*$", lab.config.namespace);
+        let but = format!("^{}\\.(?!{lacking}$).*$", lab.config.namespace);
+        let mut permissions = [own.as_str(); 3];
+        permissions[kind] = &but;
+        user(&ground, &broker, &mut lab, permissions).await;
+        let mut service = lab.service();
+        assert!(!service.ended(SOON).await.unwrap(), "it does not start");
+        let (log, queue) = (service.log(), lacking.replace('\\', ""));
+        let clear = log.lines().any(|line| line.contains("needs a permission") && line.contains(&queue));
+        assert!(clear, "the error names what is lacking for {name}: {log}");
+    }
+    let mut lab = ground.lab("few-write").await;
+    let own = format!("^{}\\..*$", lab.config.namespace);
+    let but = format!("^{}\\.(?!wait$).*$", lab.config.namespace);
+    user(&ground, &broker, &mut lab, [&own, &but, &own]).await;
+    lab.declare().await;
+    lab.send(10, Does::Fail(1)).await;
+    let service = lab.service();
+    let refused = format!("write access to exchange '{}'", lab.exchange("wait"));
+    eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused)).await.unwrap();
+    let user = lab.config.namespace.clone();
+    broker.rabbitmqctl(&["set_permissions", &user, &own, &own, &own]).await.unwrap();
+    lab.settled(SOON).await;
+    service.stop().await;
+    lab.account().await.all_handled()
+}
+
+/// An authority, and what it has signed.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate for this machine, and its key.
+    fn sign(&self) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn listener(&self, require_client_certificate: bool) -> TlsListener {
+        let (certificate, key) = self.sign();
+        TlsListener {
+            ca: self.pem.clone().into_bytes(),
+            certificate: certificate.into_bytes(),
+            key: key.into_bytes(),
+            require_client_certificate,
+        }
+    }
+}
+
+fn file(lab: &Lab, name: &str, contents: &str) -> Option<PathBuf> {
+    let path = lab.config.record.with_file_name(name);
+    std::fs::write(&path, contents).unwrap();
+    Some(path)
+}
+
+async fn encrypted(ground: &Ground, authority: &Authority, mutual: bool) -> (Arc<Broker>, Lab) {
+    let broker = ground.own_broker(|builder| builder.tls(authority.listener(mutual))).await;
+    let mut lab = ground.lab_on("tls", broker.clone()).await;
+    lab.config.url = ground.url(broker.amqps_url().unwrap());
+    lab.config.ca_file = file(&lab, "ca.pem", &authority.pem);
+    lab.config.startup = Duration::from_secs(5);
+    lab.declare().await;
+    lab.send(20, Does::Fail(1)).await;
+    (broker, lab)
+}
+
+/// The service does not start, and says that TLS is why.
+async fn refused(lab: &Lab, config: &Config, expected: &str) {
+    let mut service = lab.service_with(config);
+    assert!(!service.ended(SOON).await.unwrap(), "it does not start");
+    let log = service.log();
+    assert!(log.contains(expected), "the error says {expected:?}: {log}");
+}
+
+async fn works(lab: &Lab) -> Account {
+    let service = lab.service();
+    lab.settled(SOON).await;
+    service.stop().await;
+    lab.account().await.all_handled().none_twice()
+}
+
+pub(crate) async fn tls(ground: Ground) -> Account {
+    let authority = Authority::new();
+    let (_broker, lab) = encrypted(&ground, &authority, false).await;
+    let wrong = Config { ca_file: file(&lab, "wrong.pem", &Authority::new().pem), ..lab.config.clone() };
+    refused(&lab, &wrong, "no TLS connection to the broker").await;
+    refused(&lab, &Config { ca_file: None, ..lab.config.clone() }, "no TLS connection to the broker").await;
+    works(&lab).await
+}
+
+pub(crate) async fn mutual_tls(ground: Ground) -> Account {
+    let authority = Authority::new();
+    let (_broker, mut lab) = encrypted(&ground, &authority, true).await;
+    refused(&lab, &lab.config, "service failed").await;
+    let (certificate, key) = Authority::new().sign();
+    let foreign = Config {
+        cert_file: file(&lab, "foreign.pem", &certificate),
+        key_file: file(&lab, "foreign.key", &key),
+        ..lab.config.clone()
+    };
+    refused(&lab, &foreign, "service failed").await;
+    let (certificate, key) = authority.sign();
+    lab.config.cert_file = file(&lab, "client.pem", &certificate);
+    lab.config.key_file = file(&lab, "client.key", &key);
+    works(&lab).await
+}

@@ -1,0 +1,103 @@
+//! Prefetch and concurrency.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rehop::Failure;
+use rehop::testing::{Publish, eventually};
+use tokio::sync::Semaphore;
+
+use crate::support::{Fixture, Log, SOON, millis};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_handlers_run_at_once_than_concurrency_says_and_that_many_do() {
+    let mut fixture = Fixture::new("concurrency").await;
+    fixture.consume().prefetch = Some(50);
+    fixture.consume().concurrency = Some(4);
+    let (now, most, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Log::default());
+    fixture.declare().await;
+    let queue = fixture.queue.clone();
+    fixture.client.publish_many((0..60).map(|_| Publish::to_queue(&queue))).await.unwrap();
+    let (running, highest, log) = (now.clone(), most.clone(), done.clone());
+    let run = fixture
+        .serve(move |_| {
+            let (running, highest, log) = (running.clone(), highest.clone(), log.clone());
+            async move {
+                highest.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                log.push(());
+                Ok(())
+            }
+        })
+        .await;
+    done.reaches(60).await;
+    assert_eq!(run.stop().await.handled, 60);
+    assert_eq!(most.load(Ordering::SeqCst), 4);
+}
+
+/// One more than the prefetch may be there: a first delivery is taken alone before the window opens.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_messages_are_taken_than_prefetch_says() {
+    let mut fixture = Fixture::new("prefetch").await;
+    fixture.consume().prefetch = Some(5);
+    fixture.consume().concurrency = Some(2);
+    fixture.declare().await;
+    let queue = fixture.queue.clone();
+    fixture.client.publish_many((0..30).map(|_| Publish::to_queue(&queue))).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let (started, log, pass) = (Log::default(), Log::default(), gate.clone());
+    let begun = started.clone();
+    let done = log.clone();
+    let run = fixture
+        .serve(move |_| {
+            let (pass, begun, done) = (pass.clone(), begun.clone(), done.clone());
+            async move {
+                begun.push(());
+                pass.acquire().await.unwrap().forget();
+                done.push(());
+                Ok(())
+            }
+        })
+        .await;
+    started.reaches(2).await;
+    eventually(SOON, "the window is full", async || match fixture.client.depth(&queue).await {
+        Ok(ready) if (24..=25).contains(&ready) => Ok(true),
+        Ok(ready) => Err(format!("{ready} ready")),
+        Err(error) => Err(error.to_string()),
+    })
+    .await
+    .unwrap();
+    gate.add_permits(2);
+    started.reaches(4).await;
+    assert!(fixture.client.depth(&queue).await.unwrap() >= 22);
+    gate.add_permits(100);
+    log.reaches(30).await;
+    assert_eq!(run.stop().await.handled, 30);
+}
+
+/// With waits in between, and more messages than the window, nothing is lost and nothing is handled twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_messages_that_each_fail_once_are_each_handled_once() {
+    let mut fixture = Fixture::new("many").await;
+    fixture.retry().delays = millis([100]);
+    let (queue, handled) = (fixture.queue.clone(), Log::default());
+    let log = handled.clone();
+    let run = fixture
+        .serve(move |message| {
+            if message.hop() > 0 {
+                log.push(message.message_id().unwrap().to_owned());
+            }
+            async move { if message.hop() == 0 { Err(Failure::transient("once")) } else { Ok(()) } }
+        })
+        .await;
+    let messages = (0..500).map(|number| Publish::to_queue(&queue).message_id(number.to_string()));
+    fixture.client.publish_many(messages).await.unwrap();
+    let mut ids = handled.reaches(500).await;
+    let summary = run.stop().await;
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 500);
+    assert_eq!((summary.handled, summary.waited, summary.too_late), (500, 500, 0));
+}

@@ -1,0 +1,243 @@
+//! The broker goes away, loses the queue, blocks or refuses: nothing is acked before its copy is confirmed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rehop::testing::{Broker, Proxy, Publish, eventually};
+use rehop::{Failure, Message, TopologyMode};
+use secrecy::SecretString;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::support::{Fixture, Log, SOON, fragile_broker, millis};
+
+/// Longer than a broker takes to start on a busy machine.
+const RESTART: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_goes_on_by_itself_after_the_broker_was_restarted() {
+    let broker = fragile_broker().await;
+    let mut fixture = Fixture::at("restart", broker.amqp_url()).await;
+    fixture.retry().delays = millis([100]);
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message: Message<bytes::Bytes>| {
+            log.push((message.raw_body().to_vec(), message.hop()));
+            async move { if message.hop() == 0 { Err(Failure::transient("once")) } else { Ok(()) } }
+        })
+        .await;
+    fixture.publish("before").await;
+    seen.reaches(2).await;
+    broker.restart().await.unwrap();
+    let client = broker.client().await.unwrap();
+    client.publish(fixture.to_queue().body("after")).await.unwrap();
+    let after = (b"after".to_vec(), 1);
+    eventually(RESTART, "the service works again", async || seen.all().contains(&after)).await.unwrap();
+    let summary = run.stop().await;
+    assert!(summary.handled >= 2, "{summary:?}");
+    assert_eq!(client.depth(&fixture.queue).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_alarm_holds_copies_back_and_loses_none() {
+    let broker = fragile_broker().await;
+    let fixture = Fixture::at("alarm", broker.amqp_url()).await;
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
+    // While the alarm is on nobody can publish, so the messages come first.
+    run.stop().await;
+    let queue = fixture.queue.clone();
+    fixture.client.publish_many((0..20).map(|n| Publish::to_queue(&queue).message_id(n.to_string()))).await.unwrap();
+    broker.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]).await.unwrap();
+    let alarms = async || broker.rabbitmqctl(&["eval", "rabbit_alarm:get_alarms()."]).await;
+    eventually(SOON, "the alarm is on", async || alarms().await.map(|alarms| alarms.trim() != "[]")).await.unwrap();
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |_| {
+            log.push(());
+            async { Err(Failure::permanent("no")) }
+        })
+        .await;
+    seen.reaches(1).await;
+    // The broker blocks a connection at its first publish, which may still arrive.
+    assert!(fixture.client.depth(&fixture.parked()).await.unwrap() <= 1);
+    broker.rabbitmqctl(&["set_vm_memory_high_watermark", "0.6"]).await.unwrap();
+    let mut parked = fixture.drain_parked(20).await;
+    let summary = run.stop().await;
+    parked.sort_by_key(|it| it.properties.message_id.clone());
+    parked.dedup_by_key(|it| it.properties.message_id.clone());
+    assert_eq!(parked.len(), 20);
+    assert_eq!(summary.parked.values().sum::<u64>(), 20);
+    assert_eq!(fixture.client.depth(&queue).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_deleted_while_it_is_consumed_is_declared_and_consumed_again() {
+    let mut fixture = Fixture::new("deleted").await;
+    fixture.retry().delays = millis([100]);
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            log.push(message.hop());
+            async move { if message.hop() == 0 { Err(Failure::transient("once")) } else { Ok(()) } }
+        })
+        .await;
+    fixture.publish("x").await;
+    seen.reaches(2).await;
+    fixture.client.delete_queue(&fixture.queue).await.unwrap();
+    fixture.is_declared(&fixture.queue).await;
+    fixture.publish("x").await;
+    assert_eq!(seen.reaches(4).await, [0, 1, 0, 1]);
+    assert_eq!(run.stop().await.handled, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_declared_it_again() {
+    let mut fixture = Fixture::new("existing-deleted").await;
+    fixture.settings.queue_mut(&fixture.queue).declare = rehop::Declare::Existing;
+    let declare = async || fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum" })).await;
+    declare().await.unwrap();
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |_| {
+            log.push(());
+            async { Ok(()) }
+        })
+        .await;
+    fixture.publish("x").await;
+    seen.reaches(1).await;
+    fixture.client.delete_queue(&fixture.queue).await.unwrap();
+    declare().await.unwrap();
+    fixture.publish("x").await;
+    seen.reaches(2).await;
+    run.stop().await;
+}
+
+/// One consumer, one message, connections cut while the handler runs: its ack is too late, and the message comes again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and_no_loss() {
+    for reset in [false, true] {
+        let url = Broker::shared().await.amqp_url();
+        let proxy = Arc::new(Proxy::start(url).await.unwrap());
+        let mut fixture = Fixture::new("lost-under").await;
+        fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+        let seen = Log::default();
+        let (log, cut) = (seen.clone(), proxy.clone());
+        let run = fixture
+            .serve(move |message| {
+                let count = log.push(message.redelivered());
+                if count == 1 {
+                    if reset { cut.reset() } else { cut.cut() }
+                }
+                async { Err(Failure::permanent("no")) }
+            })
+            .await;
+        fixture.publish("x").await;
+        seen.reaches(2).await;
+        let parked = fixture.drain_parked(1).await;
+        let summary = run.stop().await;
+        assert_eq!(seen.all(), [false, true]);
+        assert_eq!(parked[0].text(), "x");
+        assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0, "{summary:?}");
+    }
+}
+
+/// Only the publishing connection is silent: the delivery stays unacked, and is settled once when copies can be sent again.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acked_while_copies_cannot_be_published() {
+    let url = Broker::shared().await.amqp_url();
+    let proxy = Proxy::start(url).await.unwrap();
+    let mut fixture = Fixture::new("silent-publisher").await;
+    fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+    fixture.settings.broker.timeout = Duration::from_secs(1);
+    let (gate, seen) = (Arc::new(Semaphore::new(1)), Log::default());
+    let (pass, log) = (gate.clone(), seen.clone());
+    let run = fixture
+        .serve(move |_| {
+            let (pass, log) = (pass.clone(), log.clone());
+            async move {
+                log.push(());
+                pass.acquire().await.unwrap().forget();
+                Err(Failure::permanent("no"))
+            }
+        })
+        .await;
+    fixture.publish("first").await;
+    fixture.drain_parked(1).await;
+    fixture.publish("second").await;
+    seen.reaches(2).await;
+    // The second connection is the publishing one.
+    proxy.refuse().await;
+    proxy.connection(1).unwrap().cut();
+    gate.add_permits(1);
+    // No handler is started for what nobody could publish.
+    fixture.publish("third").await;
+    fixture.has_depth(&fixture.queue, 0).await;
+    assert_eq!(seen.all().len(), 2);
+    assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0);
+    proxy.accept().await.unwrap();
+    gate.add_permits(1);
+    let parked = fixture.drain_parked(2).await;
+    let summary = run.stop().await;
+    assert_eq!((parked[0].text(), parked[1].text()), ("second".to_owned(), "third".to_owned()));
+    assert_eq!((seen.all().len(), summary.too_late), (3, 0), "each delivery was settled, none repeated");
+    assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
+}
+
+/// The broker nacks copies for a full queue. Nothing is acked, nothing is parked elsewhere, and it ends when there is space.
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_a_full_parked_queue_refuses_are_kept_until_it_has_space() {
+    let mut fixture = Fixture::new("refused").await;
+    fixture.declare().await;
+    let (parked, park) = (fixture.parked(), format!("{}.park", fixture.namespace.name()));
+    fixture.client.delete_queue(&parked).await.unwrap();
+    let full = json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
+    fixture.client.declare_queue(&parked, full).await.unwrap();
+    fixture.client.bind(&parked, &park, &fixture.queue, json!({})).await.unwrap();
+    fixture.settings.topology = TopologyMode::Check;
+    let queue = fixture.queue.clone();
+    fixture.client.publish_many((0..8).map(|n| Publish::to_queue(&queue).message_id(n.to_string()))).await.unwrap();
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
+    fixture.has_depth(&parked, 1).await;
+    let mut ids: Vec<_> = Vec::new();
+    for _ in 0..8 {
+        ids.push(fixture.client.drain(&parked, 1, SOON).await.unwrap().remove(0).properties.message_id.unwrap());
+    }
+    let summary = run.stop().await;
+    ids.sort_unstable();
+    assert_eq!(ids, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    assert_eq!(summary.parked.values().sum::<u64>(), 8);
+    assert_eq!(fixture.client.depth(&queue).await.unwrap(), 0);
+}
+
+/// The work queue is full of a message that no copy can be made of while a shutdown comes: it stays with the broker.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_while_copies_are_refused_leaves_their_messages_with_the_broker() {
+    let mut fixture = Fixture::new("refused-stop").await;
+    fixture.settings.shutdown.grace = Duration::from_millis(300);
+    fixture.declare().await;
+    let (parked, park) = (fixture.parked(), format!("{}.park", fixture.namespace.name()));
+    fixture.client.delete_queue(&parked).await.unwrap();
+    let full = json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
+    fixture.client.declare_queue(&parked, full).await.unwrap();
+    fixture.client.bind(&parked, &park, &fixture.queue, json!({})).await.unwrap();
+    fixture.settings.topology = TopologyMode::Check;
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |_| {
+            log.push(());
+            async { Err(Failure::permanent("no")) }
+        })
+        .await;
+    fixture.publish("parked").await;
+    fixture.has_depth(&parked, 1).await;
+    fixture.publish("kept").await;
+    seen.reaches(2).await;
+    let summary = run.stop().await;
+    assert_eq!((summary.unfinished, summary.parked.values().sum::<u64>()), (1, 1), "{summary:?}");
+    fixture.has_depth(&fixture.queue, 1).await;
+}

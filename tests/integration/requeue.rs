@@ -1,0 +1,125 @@
+//! Requeues: at once, within the policy's budget and under the broker's limit.
+
+use rehop::testing::{Broker, Proxy};
+use rehop::{Failure, Treatment};
+use secrecy::SecretString;
+
+use crate::support::{Fixture, Log, millis};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_at_once_come_before_each_wait_and_no_message_gets_more_attempts_than_the_policy_allows() {
+    let mut fixture = Fixture::new("immediate").await;
+    fixture.retry().immediate = Some(2);
+    fixture.retry().delays = millis([100]);
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            log.push((message.attempt(), message.hop()));
+            async { Err(Failure::transient("no")) }
+        })
+        .await;
+    fixture.publish("x").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    let summary = run.stop().await;
+    assert_eq!(seen.all(), [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 1)]);
+    assert_eq!(seen.all().len() as u64, fixture.settings.policy(&fixture.queue).unwrap().max_attempts());
+    assert_eq!((summary.requeued, summary.waited), (4, 1));
+    assert_eq!(parked.headers["rehop-attempt"], 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_requeue_beyond_the_immediate_budget_waits() {
+    let mut fixture = Fixture::new("requeue-budget").await;
+    fixture.retry().immediate = Some(1);
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            let count = log.push(message.hop());
+            async move { if count < 4 { Err(Failure::requeue("contended")) } else { Ok(()) } }
+        })
+        .await;
+    fixture.publish("x").await;
+    assert_eq!(seen.reaches(4).await, [0, 0, 1, 1]);
+    let summary = run.stop().await;
+    assert_eq!((summary.requeued, summary.waited, summary.handled), (2, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_class_can_be_requeued_made_permanent_or_discarded_by_the_settings() {
+    let mut fixture = Fixture::new("classes").await;
+    fixture.retry().immediate = Some(1);
+    fixture.retry().delays = millis([100]);
+    fixture.retry().errors = Some(
+        [
+            ("core::num::error::ParseIntError", Treatment::Permanent),
+            ("core::str::error::Utf8Error", Treatment::Discard),
+            ("lock", Treatment::Requeue),
+        ]
+        .map(|(class, treatment)| (class.to_owned(), treatment))
+        .into(),
+    );
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            let log = log.clone();
+            async move {
+                let text = std::str::from_utf8(message.raw_body())?;
+                log.push(text.to_owned());
+                text.parse::<u32>()?;
+                Ok(())
+            }
+        })
+        .await;
+    fixture.publish("seven").await;
+    fixture.client.publish(fixture.to_queue().body([255])).await.unwrap();
+    fixture.publish("7").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    seen.reaches(2).await;
+    let summary = run.stop().await;
+    assert_eq!(seen.all(), ["seven", "7"], "neither was attempted twice");
+    assert_eq!(parked.headers["rehop-reason"], "permanent");
+    assert_eq!(parked.headers["rehop-errors"][0]["class"], "core::num::error::ParseIntError");
+    assert_eq!(summary.discarded.values().sum::<u64>(), 1);
+    assert_eq!(summary.handled, 1);
+}
+
+/// What the handler says explicitly is not overridden.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_says_what_it_is_is_not_overridden_by_its_class() {
+    let mut fixture = Fixture::new("explicit").await;
+    fixture.retry().delays = millis([100]);
+    fixture.retry().errors = Some([("tired".to_owned(), Treatment::Discard)].into());
+    let run = fixture.serve_always(Err(Failure::transient("no").with_class("tired"))).await;
+    fixture.publish("x").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    assert_eq!(run.stop().await.waited, 1);
+    assert_eq!(parked.headers["rehop-reason"], "exhausted");
+}
+
+/// The handler takes its own connection down each time, as a process that crashes does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_crashes_its_consumer_is_parked_by_the_broker_after_one_delivery_more_than_the_limit() {
+    let proxy = std::sync::Arc::new(Proxy::start(Broker::shared().await.amqp_url()).await.unwrap());
+    let mut fixture = Fixture::new("crash").await;
+    fixture.settings.broker.url = SecretString::from(proxy.url_for(Broker::shared().await.amqp_url()).unwrap());
+    fixture.retry().delivery_limit = Some(3);
+    let seen = Log::default();
+    let (log, cut) = (seen.clone(), proxy.clone());
+    let run = fixture
+        .serve(move |message| {
+            log.push((message.attempt(), message.redelivered()));
+            cut.cut();
+            async { Ok(()) }
+        })
+        .await;
+    fixture.publish("poison").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(seen.all(), [(1, false), (2, true), (3, true), (4, true)]);
+    assert_eq!(parked.headers["x-death"][0]["reason"], "delivery_limit");
+    assert_eq!(parked.text(), "poison");
+    assert_eq!(parked.routing_key, fixture.queue);
+}

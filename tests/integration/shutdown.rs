@@ -1,0 +1,169 @@
+//! Stopping: nothing more is taken, nothing is lost, and the summary says how it went.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rehop::testing::{Broker, Proxy, Publish};
+use rehop::{Failure, Stopped};
+use secrecy::SecretString;
+use tokio::sync::Semaphore;
+
+use crate::support::{Fixture, Log};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
+    let mut fixture = Fixture::new("hand-back").await;
+    fixture.consume().prefetch = Some(20);
+    fixture.consume().concurrency = Some(2);
+    fixture.declare().await;
+    let queue = fixture.queue.clone();
+    fixture.client.publish_many((0..20).map(|_| Publish::to_queue(&queue))).await.unwrap();
+    let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
+    let (pass, log) = (gate.clone(), started.clone());
+    let run = fixture
+        .serve(move |_| {
+            let (pass, log) = (pass.clone(), log.clone());
+            async move {
+                log.push(());
+                pass.acquire().await.unwrap().forget();
+                Ok(())
+            }
+        })
+        .await;
+    started.reaches(2).await;
+    fixture.has_depth(&queue, 0).await;
+    let stopping = run.begin_stop();
+    fixture.has_depth(&queue, 18).await;
+    gate.add_permits(2);
+    let summary = stopping.ended().await.unwrap();
+    assert_eq!((summary.handled, summary.handed_back, summary.unfinished), (2, 18, 0), "{summary:?}");
+    assert_eq!(summary.stopped, Stopped::Shutdown);
+    assert_eq!(started.all().len(), 2);
+    fixture.has_depth(&queue, 18).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_handler_that_fails_during_the_shutdown_is_settled_like_any_other() {
+    let fixture = Fixture::new("fails-late").await;
+    let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
+    let (pass, log) = (gate.clone(), started.clone());
+    let run = fixture
+        .serve(move |_| {
+            let (pass, log) = (pass.clone(), log.clone());
+            async move {
+                log.push(());
+                pass.acquire().await.unwrap().forget();
+                Err(Failure::permanent("late"))
+            }
+        })
+        .await;
+    fixture.publish("x").await;
+    started.reaches(1).await;
+    let stopping = run.begin_stop();
+    gate.add_permits(1);
+    assert_eq!(stopping.ended().await.unwrap().parked.values().sum::<u64>(), 1);
+    assert_eq!(fixture.drain_parked(1).await[0].headers["rehop-reason"], "permanent");
+    assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0, "its ack arrived too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_outlasts_the_grace_time_is_left_to_the_broker() {
+    let mut fixture = Fixture::new("grace").await;
+    fixture.settings.shutdown.grace = Duration::from_millis(200);
+    let started = Log::default();
+    let log = started.clone();
+    let run = fixture
+        .serve(move |_| {
+            log.push(());
+            std::future::pending()
+        })
+        .await;
+    fixture.publish("x").await;
+    started.reaches(1).await;
+    let summary = run.stop().await;
+    assert_eq!((summary.unfinished, summary.stopped), (1, Stopped::GraceOver));
+    assert!(summary.to_string().starts_with("stopped when the grace time was over: "), "{summary}");
+    fixture.has_depth(&fixture.queue, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_stops_in_time_while_the_broker_is_away() {
+    let url = Broker::shared().await.amqp_url();
+    let proxy = Proxy::start(url).await.unwrap();
+    let mut fixture = Fixture::new("stop-away").await;
+    fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+    let run = fixture.serve_always(Ok(())).await;
+    proxy.refuse().await;
+    proxy.cut();
+    // The loss has to be noticed first, which the end of the connections at the proxy's shows.
+    rehop::testing::eventually(Duration::from_secs(5), "the connections are closed", async || proxy.open() == 0)
+        .await
+        .unwrap();
+    let since = Instant::now();
+    let summary = run.stop().await;
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    assert_eq!((summary.handled, summary.stopped), (0, Stopped::Shutdown));
+}
+
+/// Silence is worse than absence: connections look alive, and nothing is answered. The handler's copy cannot be published.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_stops_within_its_limits_while_the_broker_is_silent() {
+    let url = Broker::shared().await.amqp_url();
+    let proxy = Proxy::start(url).await.unwrap();
+    let mut fixture = Fixture::new("stop-silent").await;
+    fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+    fixture.settings.shutdown.grace = Duration::from_secs(1);
+    fixture.settings.broker.timeout = Duration::from_secs(2);
+    let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
+    let (pass, log) = (gate.clone(), started.clone());
+    let run = fixture
+        .serve(move |_| {
+            let (pass, log) = (pass.clone(), log.clone());
+            async move {
+                log.push(());
+                pass.acquire().await.unwrap().forget();
+                Err(Failure::permanent("no"))
+            }
+        })
+        .await;
+    fixture.publish("x").await;
+    started.reaches(1).await;
+    proxy.pause();
+    gate.add_permits(1);
+    let since = Instant::now();
+    let summary = run.stop().await;
+    assert!(since.elapsed() < Duration::from_secs(12), "{:?}", since.elapsed());
+    assert_eq!((summary.unfinished, summary.parked.len()), (1, 0), "{summary:?}");
+    drop(proxy);
+    fixture.has_depth(&fixture.queue, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_whose_shutdown_is_ready_at_once_ends_in_order() {
+    let fixture = Fixture::new("at-once").await;
+    let run = fixture
+        .connect()
+        .await
+        .consumer_with(fixture.queue.clone(), rehop::Raw, |_: rehop::Message<bytes::Bytes>| async { Ok(()) })
+        .with_graceful_shutdown(async {});
+    let summary = tokio::time::timeout(Duration::from_secs(10), run.into_future()).await.unwrap().unwrap();
+    assert_eq!(summary.stopped, Stopped::Shutdown);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_in_a_wait_queue_outlive_the_service() {
+    let fixture = Fixture::new("outlive").await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let handler = move |message: rehop::Message<bytes::Bytes>| {
+        log.push(message.hop());
+        async move { if message.hop() == 0 { Err(Failure::transient("no")) } else { Ok(()) } }
+    };
+    let run = fixture.serve(handler.clone()).await;
+    fixture.publish("x").await;
+    seen.reaches(1).await;
+    assert_eq!(run.stop().await.waited, 1);
+    let run = fixture.serve(handler).await;
+    assert_eq!(seen.reaches(2).await, [0, 1]);
+    assert_eq!(run.stop().await.handled, 1);
+}

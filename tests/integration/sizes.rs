@@ -1,0 +1,76 @@
+//! Large bodies and large headers.
+
+use std::time::Duration;
+
+use rehop::{Failure, Reason};
+
+use crate::support::{Fixture, Log, millis};
+
+/// 16 MiB is the most that RabbitMQ 4.x takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_sixteen_mebibytes_goes_through_a_hop() {
+    let mut fixture = Fixture::new("large-body").await;
+    fixture.retry().delays = millis([100]);
+    let body: Vec<u8> = (0..16 * 1024 * 1024).map(|index: u32| (index / 7) as u8).collect();
+    let seen = Log::default();
+    let (log, expected) = (seen.clone(), body.clone());
+    let run = fixture
+        .serve(move |message| {
+            let count = log.push(message.raw_body().as_ref() == expected);
+            async move { if count == 1 { Err(Failure::transient("again")) } else { Ok(()) } }
+        })
+        .await;
+    fixture.client.publish(fixture.to_queue().body(body)).await.unwrap();
+    assert_eq!(seen.reaches(2).await, [true, true]);
+    assert_eq!(run.stop().await.handled, 1);
+}
+
+/// There is no room for our headers beside the producer's, so that the broker itself parks the message, as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_headers_leave_no_room_for_a_copy_is_parked_by_the_broker_and_others_go_on() {
+    let fixture = Fixture::new("large-headers").await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            log.push(message.hop());
+            let large = message.header("large").is_some();
+            async move { if large { Err(Failure::transient("no")) } else { Ok(()) } }
+        })
+        .await;
+    let large = fixture.to_queue().body("large").header("large", "x".repeat(130_000));
+    fixture.client.publish(large).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 1).await;
+    fixture.publish("small").await;
+    seen.reaches(2).await;
+    let summary = run.stop().await;
+    assert_eq!(seen.all(), [0, 0], "one attempt each");
+    assert_eq!(summary.parked[&Reason::Unpublishable], 1);
+    assert_eq!(summary.handled, 1);
+}
+
+/// The broker's own headers (a delivery count) make the content header larger than a frame may be. The client has to give the
+/// connection up over it, each time, until the broker has counted the deliveries to the limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_delivery_breaks_the_connection_is_parked_by_the_limit_and_others_go_on() {
+    let mut fixture = Fixture::new("frame-limit").await;
+    fixture.retry().delivery_limit = Some(4);
+    fixture.retry().immediate = Some(1);
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            let large = message.header("large").is_some();
+            log.push(large);
+            async move { if large { Err(Failure::requeue("again")) } else { Ok(()) } }
+        })
+        .await;
+    let large = fixture.to_queue().body("large").header("large", "x".repeat(131_072 - 8 - 14 - 4 - 6 - 5 - 1));
+    fixture.client.publish(large).await.unwrap();
+    seen.reaches(1).await;
+    fixture.publish("small").await;
+    let what = "the small message is handled";
+    rehop::testing::eventually(Duration::from_secs(30), what, async || seen.all().contains(&false)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 1).await;
+    run.stop().await;
+}

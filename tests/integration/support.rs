@@ -1,0 +1,229 @@
+//! What the tests share.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use rehop::testing::{Broker, Client, Namespace, Publish, Received, eventually};
+use rehop::{Backoff, ConsumeSettings, Failure, Message, Raw, Rehop, RetrySettings, Settings, Summary, Timestamp};
+use secrecy::SecretString;
+use tokio::sync::{MutexGuard, OnceCell, oneshot};
+use tokio::task::JoinHandle;
+
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// One test's own corner of the shared broker.
+pub(crate) struct Fixture {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) queue: String,
+    pub(crate) namespace: Namespace,
+}
+
+impl Fixture {
+    /// A namespace with one queue, and waits of 100 and 200 ms.
+    pub(crate) async fn new(test: &str) -> Self {
+        Self::at(test, Broker::shared().await.amqp_url()).await
+    }
+
+    pub(crate) async fn at(test: &str, url: &str) -> Self {
+        let namespace = Namespace::new(test);
+        let mut settings = Settings::default();
+        settings.namespace = namespace.name().to_owned();
+        settings.broker.url = SecretString::from(url);
+        settings.retry.delays = Some(Backoff::List([100, 200].map(Duration::from_millis).to_vec()));
+        settings.retry.immediate = Some(0);
+        settings.shutdown.grace = Duration::from_secs(5);
+        Self { client: Client::connect(url).await.unwrap(), settings, queue: namespace.queue("orders"), namespace }
+    }
+
+    pub(crate) fn parked(&self) -> String {
+        format!("{}.parked", self.queue)
+    }
+
+    pub(crate) fn stray(&self) -> String {
+        format!("{}.stray", self.namespace.name())
+    }
+
+    pub(crate) async fn connect(&self) -> Rehop {
+        rehop::connect(&self.settings).await.unwrap()
+    }
+
+    /// What is parked, once there are so many.
+    pub(crate) async fn drain_parked(&self, count: usize) -> Vec<Received> {
+        self.client.drain(&self.parked(), count, SOON).await.unwrap()
+    }
+
+    /// Starts a service on the queue that takes bodies as they are, and waits until the queue is there.
+    pub(crate) async fn serve<R>(&self, handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static) -> Running
+    where
+        R: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let run = Running::start(self.connect().await.consumer_with(self.queue.clone(), Raw, handler));
+        self.is_declared(&self.queue).await;
+        run
+    }
+
+    /// A service whose handler gives the same answer each time.
+    pub(crate) async fn serve_always(&self, result: Result<(), Failure>) -> Running {
+        self.serve(move |_| std::future::ready(result.clone())).await
+    }
+
+    pub(crate) async fn is_declared(&self, queue: &str) {
+        let what = format!("queue {queue} is declared");
+        eventually(SOON, &what, async || self.client.depth(queue).await.map(|_| true)).await.unwrap();
+    }
+
+    pub(crate) async fn has_depth(&self, queue: &str, depth: u32) {
+        let what = format!("{depth} messages in queue {queue}");
+        eventually(SOON, &what, async || match self.client.depth(queue).await {
+            Ok(seen) if seen == depth => Ok(true),
+            Ok(seen) => Err(format!("{seen} messages")),
+            Err(error) => Err(error.to_string()),
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Straight to the queue.
+    pub(crate) async fn publish(&self, body: &str) {
+        self.client.publish(self.to_queue().body(body)).await.unwrap();
+    }
+
+    pub(crate) fn to_queue(&self) -> Publish {
+        Publish::to_queue(&self.queue)
+    }
+
+    /// To an exchange whose binding may still have to be declared.
+    pub(crate) async fn publish_when_bound(&self, message: Publish) {
+        eventually(SOON, "a route for the message", async || self.client.publish(message.clone()).await.map(|()| true))
+            .await
+            .unwrap();
+    }
+
+    /// Declares everything, so that messages can be published before a service starts. A handled message shows that the
+    /// bindings, which come last, are there.
+    pub(crate) async fn declare(&self) {
+        let handled = Log::default();
+        let log = handled.clone();
+        let run = self
+            .serve(move |_| {
+                log.push(());
+                async { Ok(()) }
+            })
+            .await;
+        self.publish("declare").await;
+        handled.reaches(1).await;
+        run.stop().await;
+    }
+
+    /// The retry settings of the queue.
+    pub(crate) fn retry(&mut self) -> &mut RetrySettings {
+        &mut self.settings.queue_mut(&self.queue).retry
+    }
+
+    pub(crate) fn consume(&mut self) -> &mut ConsumeSettings {
+        &mut self.settings.queue_mut(&self.queue).consume
+    }
+
+    /// What a service that cannot start says.
+    pub(crate) async fn start_error(&self) -> rehop::Error {
+        let run = self.connect().await.consumer_with(self.queue.clone(), Raw, |_: Message<Bytes>| async { Ok(()) });
+        Running::start(run).ended().await.unwrap_err()
+    }
+}
+
+pub(crate) fn millis(millis: impl IntoIterator<Item = u64>) -> Option<Backoff> {
+    Some(Backoff::List(millis.into_iter().map(Duration::from_millis).collect()))
+}
+
+pub(crate) fn now_millis() -> i64 {
+    Timestamp::from(SystemTime::now()).as_millis()
+}
+
+/// A service that runs until it is stopped.
+pub(crate) struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<Summary, rehop::Error>>,
+}
+
+impl Running {
+    pub(crate) fn start(rehop: Rehop) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let run = rehop.with_graceful_shutdown(async {
+            let _ = stopped.await;
+        });
+        Self { stop, task: tokio::spawn(run.into_future()) }
+    }
+
+    pub(crate) async fn stop(self) -> Summary {
+        let _ = self.stop.send(());
+        tokio::time::timeout(SOON, self.task).await.expect("the service stops in time").unwrap().unwrap()
+    }
+
+    /// Tells it to stop and does not wait for it.
+    pub(crate) fn begin_stop(self) -> Self {
+        let _ = self.stop.send(());
+        let (stop, _) = oneshot::channel();
+        Self { stop, task: self.task }
+    }
+
+    /// Waits for a service that ends by itself.
+    pub(crate) async fn ended(self) -> Result<Summary, rehop::Error> {
+        tokio::time::timeout(SOON, self.task).await.expect("the service ends in time").unwrap()
+    }
+}
+
+/// What handlers have seen, in order; it can be waited for.
+pub(crate) struct Log<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Log<T> {
+    /// How many hold this log.
+    pub(crate) fn owners(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+impl<T: Clone> Log<T> {
+    /// Returns how many there are now.
+    pub(crate) fn push(&self, seen: T) -> usize {
+        let mut log = self.0.lock().unwrap();
+        log.push(seen);
+        log.len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<T> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Everything, once there are so many.
+    pub(crate) async fn reaches(&self, count: usize) -> Vec<T> {
+        let what = format!("{count} things seen by handlers");
+        eventually(SOON, &what, async || {
+            let seen = self.all().len();
+            if seen >= count { Ok(true) } else { Err(format!("{seen}")) }
+        })
+        .await
+        .unwrap();
+        self.all()
+    }
+}
+
+/// A broker that tests restart and reconfigure, one after the other.
+pub(crate) async fn fragile_broker() -> MutexGuard<'static, Broker> {
+    static BROKER: OnceCell<tokio::sync::Mutex<Broker>> = OnceCell::const_new();
+    let start = async || tokio::sync::Mutex::new(Broker::builder().own().start().await.unwrap());
+    BROKER.get_or_init(start).await.lock().await
+}

@@ -1,0 +1,263 @@
+//! What producers and brokers leave on a message that breaks a naive republish, and headers that lie.
+
+use std::time::{Duration, Instant};
+
+use rehop::testing::Publish;
+use rehop::{BindingSettings, Failure, HeaderValue};
+use serde_json::{Value, json};
+
+use crate::support::{Fixture, Log, millis, now_millis};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_queue_of_a_fanout_sees_no_retry() {
+    let mut fixture = Fixture::new("fanout").await;
+    let (exchange, audit) = (fixture.namespace.exchange("events"), fixture.namespace.queue("audit"));
+    fixture.client.declare_exchange(&exchange, "fanout", json!({})).await.unwrap();
+    fixture.client.declare_queue(&audit, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    fixture.client.bind(&audit, &exchange, "", json!({})).await.unwrap();
+    fixture.settings.queue_mut(&fixture.queue).bindings.push(BindingSettings::new(&exchange, ""));
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |_| {
+            let count = log.push(());
+            async move { if count < 3 { Err(Failure::transient("no")) } else { Ok(()) } }
+        })
+        .await;
+    // Until the binding is there, the audit queue alone gets copies.
+    let message = Publish::to(&exchange, "key").body("x");
+    rehop::testing::eventually(crate::support::SOON, "the service is bound", async || {
+        fixture.client.publish(message.clone()).await.map_err(|error| error.to_string())?;
+        tokio::time::timeout(Duration::from_millis(200), seen.reaches(1)).await.map(|_| true).map_err(|e| e.to_string())
+    })
+    .await
+    .unwrap();
+    let before = fixture.client.depth(&audit).await.unwrap();
+    seen.reaches(3).await;
+    run.stop().await;
+    assert_eq!(fixture.client.depth(&audit).await.unwrap(), before, "copies went to the audit queue");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cc_and_bcc_are_not_routed_again_and_cc_is_kept_in_a_header_of_ours() {
+    let mut fixture = Fixture::new("cc").await;
+    fixture.retry().delays = millis([100]);
+    let audit = fixture.namespace.queue("audit");
+    fixture.client.declare_queue(&audit, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    let run = fixture.serve_always(Err(Failure::transient("no"))).await;
+    let message = fixture.to_queue().body("x").header("CC", json!([audit])).header("BCC", json!([audit]));
+    fixture.client.publish(message).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(fixture.client.depth(&audit).await.unwrap(), 1, "one by CC and BCC of the producer, none by us");
+    assert!(!parked.headers.contains_key("CC") && !parked.headers.contains_key("BCC"));
+    assert_eq!(parked.headers["rehop-cc"], json!([audit]));
+}
+
+/// A copy with a `user_id` would close the channel of anybody but that user: see the test of a user without permissions for
+/// another user's messages.
+#[tokio::test(flavor = "multi_thread")]
+async fn user_id_is_taken_off_the_copy_and_still_told_to_the_handler() {
+    let fixture = Fixture::new("user-id").await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            log.push(message.user_id().map(str::to_owned));
+            async { Err(Failure::transient("no")) }
+        })
+        .await;
+    let message = fixture.to_queue().properties(|it| it.user_id = Some("guest".to_owned()));
+    fixture.client.publish(message).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(seen.all(), vec![Some("guest".to_owned()); 3]);
+    assert_eq!(parked.properties.user_id, None);
+    assert_eq!(parked.headers["rehop-user-id"], "guest");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_user_id_header_of_ours_is_not_believed() {
+    let fixture = Fixture::new("forged-user-id").await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            log.push(message.user_id().map(str::to_owned));
+            async { Err(Failure::transient("no")) }
+        })
+        .await;
+    fixture.client.publish(fixture.to_queue().header("rehop-user-id", "admin")).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(seen.all(), vec![None; 3]);
+    assert!(!parked.headers.contains_key("rehop-user-id"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expiration_does_not_bring_a_copy_home_early_or_lose_it() {
+    let mut fixture = Fixture::new("expiration-trap").await;
+    fixture.retry().delays = millis([300, 300]);
+    // Its deadline is far off, its `expiration` is not.
+    let message = fixture
+        .to_queue()
+        .header("rehop-expires-at", now_millis() + 60_000)
+        .properties(|it| it.expiration = Some("150".to_owned()));
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |_| {
+            log.push(Instant::now());
+            async { Err(Failure::transient("no")) }
+        })
+        .await;
+    fixture.client.publish(message).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    let seen = seen.all();
+    assert_eq!(seen.len(), 3);
+    assert!(seen[1] - seen[0] >= Duration::from_millis(300), "{seen:?}");
+    assert_eq!(parked.properties.expiration, None);
+}
+
+/// What a message brings back from a dead-letter queue. Left in, it makes hops vanish on 3.10.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_replayed_with_its_old_death_and_count_headers_goes_through_all_hops() {
+    let mut fixture = Fixture::new("x-death").await;
+    fixture.retry().immediate = Some(1);
+    let queue = fixture.queue.clone();
+    let tier = format!("{}.wait.100", fixture.namespace.name());
+    let death = |queue: &str, reason: &str| json!({ "queue": queue, "reason": reason, "count": 5, "exchange": "", "routing-keys": [queue], "time": { "$amqp": { "Timestamp": 1_700_000_000 } } });
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            log.push(message.attempt());
+            async { Err(Failure::transient("no")) }
+        })
+        .await;
+    let message = fixture
+        .to_queue()
+        .header("x-death", json!([death(&queue, "delivery_limit"), death(&tier, "expired")]))
+        .header("x-first-death-queue", queue.as_str())
+        .header("x-first-death-reason", "delivery_limit")
+        .header("x-first-death-exchange", "")
+        .header("x-last-death-queue", tier.as_str())
+        .header("x-last-death-reason", "expired")
+        .header("x-last-death-exchange", "")
+        .header("x-delivery-count", 9)
+        .header("x-acquired-count", 9);
+    fixture.client.publish(message).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(seen.all(), [1, 2, 3, 4, 5, 6]);
+    let left: Vec<_> = parked.headers.keys().filter(|name| name.starts_with("x-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Headers of ours on a message that no copy of ours is: nothing of them counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producers_ledger_headers_are_not_believed() {
+    let fixture = Fixture::new("forged").await;
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
+    let message = fixture
+        .to_queue()
+        .header("rehop-attempt", 50)
+        .header("rehop-hop", 50)
+        .header("rehop-routing-key", "elsewhere")
+        .header("rehop-errors", json!([{ "at": 1, "attempt": 1, "class": "c", "message": "m" }]));
+    fixture.client.publish(message).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(parked.headers["rehop-attempt"], 1);
+    assert_eq!(parked.headers["rehop-hop"], 0);
+    assert_eq!(parked.headers["rehop-routing-key"], json!(fixture.queue));
+    assert_eq!(parked.headers["rehop-errors"].as_array().unwrap().len(), 1);
+}
+
+/// Values of every wrong kind, by the return exchange, where they are read.
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_headers_by_the_return_exchange_stop_nothing() {
+    let fixture = Fixture::new("hostile").await;
+    fixture.declare().await;
+    let return_exchange = format!("{}.return", fixture.namespace.name());
+    let names = [
+        "rehop-attempt",
+        "rehop-hop",
+        "rehop-first-seen-at",
+        "rehop-first-failed-at",
+        "rehop-waiting-since",
+        "rehop-due-at",
+        "rehop-expires-at",
+        "rehop-exchange",
+        "rehop-routing-key",
+        "rehop-errors",
+        "rehop-chain-id",
+        "rehop-user-id",
+        "rehop-cc",
+        "rehop-reason",
+        "wait-for",
+        "traceparent",
+        "tracestate",
+        "baggage",
+    ];
+    let values = [
+        json!(-1),
+        json!(i64::MAX),
+        json!(i64::MIN),
+        json!("not a number"),
+        json!("x".repeat(3000)),
+        json!(null),
+        json!([1, "two", { "at": "x", "attempt": -1, "class": 5, "message": [] }]),
+        json!({ "a": { "b": [] } }),
+        json!({ "$amqp": { "ByteArray": [255, 254] } }),
+        json!({ "$amqp": { "Double": 1e300 } }),
+        json!({ "$amqp": { "Timestamp": u64::MAX } }),
+    ];
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            let _ = (message.errors().len(), message.deadline(), message.user_id(), message.headers().count());
+            log.push(message.header("number").map(|value| value == HeaderValue::Int(0)));
+            async { Err(Failure::permanent("seen")) }
+        })
+        .await;
+    for (number, value) in values.iter().enumerate() {
+        let mut message = Publish::to(&return_exchange, "key").header("return-to", fixture.queue.as_str());
+        for name in names {
+            message = message.header(name, value.clone());
+        }
+        fixture.client.publish(message.header("number", number)).await.unwrap();
+    }
+    let parked = fixture.drain_parked(values.len()).await;
+    run.stop().await;
+    for message in parked {
+        let reason: &Value = &message.headers["rehop-reason"];
+        assert!(["permanent", "expired"].contains(&reason.as_str().unwrap()), "{reason}");
+    }
+    assert_eq!(seen.all().len(), values.len());
+}
+
+/// A due date of the year 3000 on an otherwise correct copy would keep a message waiting for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absurd_due_date_does_not_keep_a_message_waiting() {
+    let fixture = Fixture::new("absurd-due").await;
+    fixture.declare().await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |_| {
+            log.push(());
+            async { Ok(()) }
+        })
+        .await;
+    let message = Publish::to(format!("{}.return", fixture.namespace.name()), "key")
+        .header("return-to", fixture.queue.as_str())
+        .header("wait-for", 100)
+        .header("rehop-waiting-since", now_millis())
+        .header("rehop-due-at", 32_503_680_000_000_i64);
+    fixture.client.publish(message).await.unwrap();
+    seen.reaches(1).await;
+    assert_eq!(run.stop().await.waited, 0);
+}

@@ -1,0 +1,158 @@
+//! One chain's spans, as the collector got them, and a picture of them that a test can compare.
+
+use std::fmt::Write;
+
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use rehop::testing::{Publish, eventually};
+
+use crate::collector::attribute;
+use crate::support::{Fixture, SOON};
+use crate::{collector, flush};
+
+/// The producer's span, which exists in the headers only.
+pub(crate) struct Producer {
+    pub(crate) trace: String,
+    pub(crate) span: String,
+}
+
+impl Producer {
+    pub(crate) fn new() -> Self {
+        Self {
+            trace: format!("{:032x}", rand::random::<u128>() | 1),
+            span: format!("{:016x}", rand::random::<u64>() | 1),
+        }
+    }
+
+    pub(crate) fn traceparent(&self) -> String {
+        format!("00-{}-{}-01", self.trace, self.span)
+    }
+
+    /// A message for the fixture's queue with this context.
+    pub(crate) fn message(&self, fixture: &Fixture) -> Publish {
+        Publish::to_queue(&fixture.queue).body("7").header("traceparent", self.traceparent())
+    }
+}
+
+pub(crate) struct Chain {
+    pub(crate) spans: Vec<Span>,
+    producer: String,
+    namespace: String,
+}
+
+impl Chain {
+    /// The spans of the producer's trace, once there are so many.
+    pub(crate) async fn of(producer: &Producer, fixture: &Fixture, count: usize) -> Self {
+        let spans = spans(&format!("{count} spans"), |span| hex(&span.trace_id) == producer.trace, count).await;
+        Self { spans, producer: producer.span.clone(), namespace: fixture.namespace.name().to_owned() }
+    }
+
+    /// All spans of the fixture's queue, whichever trace they belong to.
+    pub(crate) async fn of_queue(fixture: &Fixture, count: usize) -> Self {
+        let template = fixture.queue.clone();
+        let is_ours = move |span: &Span| {
+            attribute(&span.attributes, "messaging.destination.template").as_ref() == Some(&template)
+        };
+        let spans = spans(&format!("{count} spans"), is_ours, count).await;
+        Self { spans, producer: String::new(), namespace: fixture.namespace.name().to_owned() }
+    }
+
+    pub(crate) fn attempt(&self, number: u32) -> &Span {
+        self.process().find(|span| attribute(&span.attributes, "rehop.attempt") == Some(number.to_string())).unwrap()
+    }
+
+    pub(crate) fn process(&self) -> impl Iterator<Item = &Span> {
+        self.spans.iter().filter(|span| span.name.starts_with("process "))
+    }
+
+    pub(crate) fn named(&self, start: &str) -> Vec<&Span> {
+        self.spans.iter().filter(|span| span.name.starts_with(start)).collect()
+    }
+
+    /// Names, kinds, parents, links and what tells one span from another, one line each, children below their parents.
+    pub(crate) fn outline(&self) -> String {
+        let mut text = String::new();
+        let known = |id: &[u8]| self.spans.iter().any(|span| span.span_id == id);
+        let mut roots: Vec<_> = self.spans.iter().filter(|span| !known(&span.parent_span_id)).collect();
+        roots.sort_by_key(|span| order(span));
+        for span in roots {
+            self.draw(span, 0, &mut text);
+        }
+        text
+    }
+
+    fn draw(&self, span: &Span, depth: usize, text: &mut String) {
+        let kind = SpanKind::try_from(span.kind).unwrap().as_str_name().trim_start_matches("SPAN_KIND_");
+        let name = span.name.replace(&self.namespace, "ns");
+        write!(text, "{}{name} {kind}", "  ".repeat(depth)).unwrap();
+        if depth == 0 {
+            write!(text, " parent={}", self.known_as(&span.parent_span_id)).unwrap();
+        }
+        for (key, short) in [
+            ("rehop.attempt", "attempt"),
+            ("rehop.hop", "hop"),
+            ("rehop.outcome", "outcome"),
+            ("rehop.reason", "reason"),
+            ("error.type", "error"),
+            ("rehop.final", "final"),
+        ] {
+            if let Some(value) = attribute(&span.attributes, key) {
+                write!(text, " {short}={value}").unwrap();
+            }
+        }
+        let failed = span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
+        assert_eq!(
+            failed,
+            attribute(&span.attributes, "error.type").is_some(),
+            "status and error.type agree on {name}"
+        );
+        for link in &span.links {
+            write!(text, " link={}", self.known_as(&link.span_id)).unwrap();
+        }
+        text.push('\n');
+        let mut children: Vec<_> = self.spans.iter().filter(|child| child.parent_span_id == span.span_id).collect();
+        children.sort_by_key(|span| order(span));
+        for child in children {
+            self.draw(child, depth + 1, text);
+        }
+    }
+
+    fn known_as(&self, id: &[u8]) -> String {
+        if id.is_empty() {
+            return "none".to_owned();
+        }
+        if hex(id) == self.producer {
+            return "producer".to_owned();
+        }
+        match self.spans.iter().find(|span| span.span_id == id) {
+            Some(span) => match attribute(&span.attributes, "rehop.attempt") {
+                Some(attempt) => format!("attempt-{attempt}"),
+                None => span.name.clone(),
+            },
+            None => "unknown".to_owned(),
+        }
+    }
+}
+
+/// A wait comes before the attempt that it leads to. Its start has a resolution of a millisecond, so times alone do not tell.
+fn order(span: &Span) -> (u32, bool, u64) {
+    let hop = attribute(&span.attributes, "rehop.hop").map_or(0, |hop| hop.parse().unwrap());
+    (hop, span.name.starts_with("process "), span.start_time_unix_nano)
+}
+
+pub(crate) fn hex(id: &[u8]) -> String {
+    id.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Those of the collector's spans that match, once there are so many.
+pub(crate) async fn spans(what: &str, is_ours: impl Fn(&Span) -> bool, count: usize) -> Vec<Span> {
+    eventually(SOON, what, async || {
+        flush().await;
+        let found: Vec<_> = collector().arrived().spans.iter().filter(|span| is_ours(span)).cloned().collect();
+        let names: Vec<_> = found.iter().map(|span| span.name.clone()).collect();
+        if found.len() >= count { Ok(Some(found)) } else { Err(format!("{} spans: {names:?}", names.len())) }
+    })
+    .await
+    .unwrap()
+}

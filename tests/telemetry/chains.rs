@@ -1,0 +1,247 @@
+//! Whole chains: names, kinds, parents, links, times and attributes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rehop::testing::{Broker, Proxy, Publish};
+use rehop::{Backoff, Ending, Failure, Message, Raw};
+use tokio::sync::Semaphore;
+
+use crate::chain::{Chain, Producer, hex};
+use crate::collector::attribute;
+use crate::support::{Fixture, Log, Running};
+
+type Body = Message<bytes::Bytes>;
+/// What a handler says, by the number of the attempt.
+type Answer = fn(u32) -> Result<(), Failure>;
+
+/// Runs a service whose handler answers by the number of the attempt, until `count` attempts were made.
+async fn run(fixture: &Fixture, message: Publish, count: usize, answer: Answer) {
+    crate::set_up();
+    fixture.declare().await;
+    let attempts = Log::default();
+    let counter = attempts.clone();
+    let running =
+        Running::start(fixture.connect().await.consumer_with(fixture.queue.clone(), Raw, move |body: Body| {
+            let counter = counter.clone();
+            async move {
+                counter.push(());
+                answer(body.attempt())
+            }
+        }));
+    fixture.client.publish(message).await.unwrap();
+    attempts.reaches(count).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_attempts_with_waits_are_one_flat_trace_under_the_producer() {
+    let (fixture, producer) = (Fixture::new("three").await, Producer::new());
+    let message = producer.message(&fixture).message_id("m-7").properties(|it| it.correlation_id = Some("c-7".into()));
+    run(&fixture, message, 3, |attempt| if attempt < 3 { Err(Failure::transient("not yet")) } else { Ok(()) }).await;
+    let chain = Chain::of(&producer, &fixture, 10).await;
+    assert_eq!(
+        chain.outline(),
+        "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
+         \x20 send ns.wait.100 CLIENT link=producer\n\
+         \x20 ack ns.orders CLIENT\n\
+         wait ns.wait.100 INTERNAL parent=producer hop=1\n\
+         process ns.orders CONSUMER parent=producer attempt=2 hop=1 outcome=wait error=transient final=false link=attempt-1\n\
+         \x20 send ns.wait.200 CLIENT link=producer\n\
+         \x20 ack ns.orders CLIENT\n\
+         wait ns.wait.200 INTERNAL parent=producer hop=2\n\
+         process ns.orders CONSUMER parent=producer attempt=3 hop=2 outcome=ack link=attempt-2\n\
+         \x20 ack ns.orders CLIENT\n"
+    );
+    let first = &chain.attempt(1).attributes;
+    for (key, expected) in [
+        ("messaging.system", "rabbitmq"),
+        ("messaging.operation.name", "process"),
+        ("messaging.operation.type", "process"),
+        ("messaging.destination.name", format!(":{0}:{0}", fixture.queue).as_str()),
+        ("messaging.destination.template", fixture.queue.as_str()),
+        ("messaging.rabbitmq.destination.routing_key", fixture.queue.as_str()),
+        ("messaging.message.id", "m-7"),
+        ("messaging.message.conversation_id", "c-7"),
+        ("messaging.message.body.size", "1"),
+        ("rehop.max_attempts", "3"),
+        ("rehop.delay_ms", "100"),
+        ("server.address", "127.0.0.1"),
+    ] {
+        assert_eq!(attribute(first, key).as_deref(), Some(expected), "{key}");
+    }
+    assert!(attribute(first, "messaging.rabbitmq.message.delivery_tag").is_some());
+    assert_eq!(chain.attempt(1).status.as_ref().unwrap().message, "not yet");
+    let id = attribute(first, "rehop.chain_id").unwrap();
+    for span in &chain.spans {
+        assert_eq!(attribute(&span.attributes, "rehop.chain_id").as_ref(), Some(&id), "{}", span.name);
+        assert!(span.start_time_unix_nano <= span.end_time_unix_nano, "{}", span.name);
+        assert!(!format!("{span:?}").contains("not yet") || span.name.starts_with("process"), "{}", span.name);
+    }
+    for (wait, delay) in chain.named("wait ").into_iter().zip([100, 200]) {
+        let took = Duration::from_nanos(wait.end_time_unix_nano - wait.start_time_unix_nano);
+        assert!(took >= Duration::from_millis(delay) && took < Duration::from_secs(10), "{} took {took:?}", wait.name);
+        let lateness: u64 = attribute(&wait.attributes, "rehop.lateness_ms").unwrap().parse().unwrap();
+        assert!(u128::from(delay + lateness).abs_diff(took.as_millis()) <= 1, "{lateness} ms late, {took:?}");
+    }
+    // The wait begins where the attempt ends, but for the header's resolution, and ends where the next begins.
+    let millisecond = 1_000_000;
+    assert!(chain.named("wait ")[0].start_time_unix_nano + millisecond > chain.attempt(1).end_time_unix_nano);
+    assert!(chain.named("wait ")[0].end_time_unix_nano <= chain.attempt(2).start_time_unix_nano);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requeues_and_a_wait_lie_side_by_side() {
+    let (mut fixture, producer) = (Fixture::new("requeues").await, Producer::new());
+    fixture.settings.retry.immediate = Some(1);
+    run(
+        &fixture,
+        producer.message(&fixture),
+        3,
+        |attempt| {
+            if attempt < 3 { Err(Failure::requeue("again")) } else { Ok(()) }
+        },
+    )
+    .await;
+    assert_eq!(
+        Chain::of(&producer, &fixture, 8).await.outline(),
+        "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=requeue error=requeue final=false\n\
+         \x20 reject ns.orders CLIENT\n\
+         process ns.orders CONSUMER parent=producer attempt=2 hop=0 outcome=wait error=requeue final=false\n\
+         \x20 send ns.wait.100 CLIENT link=producer\n\
+         \x20 ack ns.orders CLIENT\n\
+         wait ns.wait.100 INTERNAL parent=producer hop=1\n\
+         process ns.orders CONSUMER parent=producer attempt=3 hop=1 outcome=ack link=attempt-2\n\
+         \x20 ack ns.orders CLIENT\n"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_way_to_end_is_told_apart() {
+    let cases: [(&str, Answer, &str); 5] = [
+        ("permanent", |_| Err(Failure::permanent("never")), "outcome=park reason=permanent error=permanent"),
+        ("exhausted", |_| Err(Failure::transient("down")), "outcome=park reason=exhausted error=transient"),
+        ("discarded", |_| Err(Failure::discard("old")), "outcome=discard reason=unneeded error=discard"),
+        ("panic", |_| panic!("lost count"), "outcome=park reason=exhausted error=panic"),
+        (
+            "class",
+            |_| Err(Failure::permanent("x").with_class("card_declined")),
+            "outcome=park reason=permanent error=card_declined",
+        ),
+    ];
+    for (name, answer, expected) in cases {
+        let (mut fixture, producer) = (Fixture::new(name).await, Producer::new());
+        fixture.settings.retry.delays = Some(Backoff::List(Vec::new()));
+        run(&fixture, producer.message(&fixture), 1, answer).await;
+        let sent = if name == "discarded" { "" } else { "  send ns.orders.parked CLIENT link=producer\n" };
+        assert_eq!(
+            Chain::of(&producer, &fixture, if sent.is_empty() { 2 } else { 3 }).await.outline(),
+            format!(
+                "process ns.orders CONSUMER parent=producer attempt=1 hop=0 {expected} final=true\n{sent}  ack ns.orders CLIENT\n"
+            ),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_message_carries_the_producers_context_and_its_last_attempt() {
+    let (fixture, producer) = (Fixture::new("parked").await, Producer::new());
+    run(&fixture, producer.message(&fixture), 1, |_| Err(Failure::permanent("never"))).await;
+    let chain = Chain::of(&producer, &fixture, 3).await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    assert_eq!(parked.headers["traceparent"], producer.traceparent());
+    let last = format!("00-{}-{}-01", producer.trace, hex(&chain.attempt(1).span_id));
+    assert_eq!(parked.headers["rehop-previous-attempt"], last);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_takes_too_long_and_a_body_that_does_not_decode_say_so() {
+    crate::set_up();
+    let (mut fixture, producer) = (Fixture::new("timeout").await, Producer::new());
+    fixture.settings.retry.delays = Some(Backoff::List(Vec::new()));
+    fixture.settings.consume.handler_timeout = Some(Duration::from_millis(50));
+    fixture.declare().await;
+    let running = Running::start(fixture.connect().await.consumer(fixture.queue.clone(), |_: Message<u64>| async {
+        std::future::pending::<Result<(), Failure>>().await
+    }));
+    let undecodable = Producer::new();
+    fixture.client.publish(producer.message(&fixture)).await.unwrap();
+    fixture.client.publish(undecodable.message(&fixture).body("{")).await.unwrap();
+    fixture.drain_parked(2).await;
+    running.stop().await;
+    let lines = |reason: &str, error: &str| {
+        format!(
+            "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=park reason={reason} error={error} final=true\n\
+             \x20 send ns.orders.parked CLIENT link=producer\n\
+             \x20 ack ns.orders CLIENT\n"
+        )
+    };
+    assert_eq!(Chain::of(&producer, &fixture, 3).await.outline(), lines("exhausted", "timeout"));
+    assert_eq!(Chain::of(&undecodable, &fixture, 3).await.outline(), lines("undecodable", "undecodable"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_before_an_attempt_and_before_a_wait() {
+    crate::set_up();
+    let mut fixture = Fixture::new("expired").await;
+    fixture.settings.retry.delays = Some(Backoff::List(vec![Duration::from_secs(600)]));
+    fixture.settings.retry.on_expired = Some(Ending::Park);
+    fixture.declare().await;
+    let running = Running::start(
+        fixture
+            .connect()
+            .await
+            .consumer_with(fixture.queue.clone(), Raw, |_: Body| async { Err::<(), _>(Failure::transient("down")) }),
+    );
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let (past, soon) = (Producer::new(), Producer::new());
+    fixture.client.publish(past.message(&fixture).header("rehop-expires-at", now - 1)).await.unwrap();
+    fixture.client.publish(soon.message(&fixture).header("rehop-expires-at", now + 60_000)).await.unwrap();
+    fixture.drain_parked(2).await;
+    running.stop().await;
+    let lines = |error: &str| {
+        format!(
+            "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=park reason=expired error={error} final=true\n\
+             \x20 send ns.orders.parked CLIENT link=producer\n\
+             \x20 ack ns.orders CLIENT\n"
+        )
+    };
+    assert_eq!(Chain::of(&past, &fixture, 3).await.outline(), lines("expired"));
+    assert_eq!(Chain::of(&soon, &fixture, 3).await.outline(), lines("transient"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_and_the_redelivery_are_two_attempts_of_one_trace() {
+    crate::set_up();
+    let broker = Broker::shared().await;
+    let proxy = Proxy::start(broker.amqp_url()).await.unwrap();
+    let mut fixture = Fixture::new("crash").await;
+    fixture.declare().await;
+    fixture.settings.broker.url = proxy.url_for(broker.amqp_url()).unwrap().into();
+    let (attempts, gate, producer) = (Log::default(), Arc::new(Semaphore::new(0)), Producer::new());
+    let (counter, handlers_gate) = (attempts.clone(), gate.clone());
+    let running = Running::start(fixture.connect().await.consumer_with(fixture.queue.clone(), Raw, move |_: Body| {
+        let (counter, gate) = (counter.clone(), handlers_gate.clone());
+        async move {
+            if counter.push(()) == 1 {
+                gate.acquire().await.unwrap().forget();
+            }
+            Ok::<_, Failure>(())
+        }
+    }));
+    fixture.client.publish(producer.message(&fixture)).await.unwrap();
+    attempts.reaches(1).await;
+    proxy.cut();
+    attempts.reaches(2).await;
+    gate.add_permits(1);
+    let chain = Chain::of(&producer, &fixture, 4).await;
+    running.stop().await;
+    assert_eq!(
+        chain.outline(),
+        "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=ack\n\
+         \x20 ack ns.orders CLIENT error=channel_closed\n\
+         process ns.orders CONSUMER parent=producer attempt=2 hop=0 outcome=ack\n\
+         \x20 ack ns.orders CLIENT\n"
+    );
+}

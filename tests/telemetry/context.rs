@@ -1,0 +1,128 @@
+//! Where the context of a chain comes from, how it is carried, and what a handler sees of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rehop::testing::Publish;
+use rehop::{Backoff, Failure, Message, Raw};
+use serde_json::{Value, json};
+use tracing::Instrument;
+
+use crate::chain::{Chain, Producer, hex};
+use crate::collector::attribute;
+use crate::support::{Fixture, Running};
+
+type Body = Message<bytes::Bytes>;
+type Headers = BTreeMap<&'static str, String>;
+
+/// Runs a service that fails once, in a `tracing` span of its own, and hands out what `current_headers` says each time.
+async fn run(fixture: &Fixture, message: Publish) -> Vec<Headers> {
+    crate::set_up();
+    fixture.declare().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let running =
+        Running::start(fixture.connect().await.consumer_with(fixture.queue.clone(), Raw, move |body: Body| {
+            let log = log.clone();
+            async move {
+                let headers: Headers = rehop::telemetry::current_headers().into_iter().collect();
+                let charging = tracing::info_span!("charge the card", amount = 7);
+                async { tracing::info!("charging") }.instrument(charging).await;
+                log.lock().unwrap().push(headers);
+                if body.attempt() == 1 { Err(Failure::transient("not yet")) } else { Ok(()) }
+            }
+        }));
+    fixture.client.publish(message).await.unwrap();
+    rehop::testing::eventually(crate::support::SOON, "two attempts", async || seen.lock().unwrap().len() == 2)
+        .await
+        .unwrap();
+    running.stop().await;
+    Arc::try_unwrap(seen).unwrap().into_inner().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_handlers_spans_and_headers_belong_to_its_attempt() {
+    let (fixture, producer) = (Fixture::new("handlers-spans").await, Producer::new());
+    let seen = run(&fixture, producer.message(&fixture).header("tracestate", "vendor=1")).await;
+    let chain = Chain::of(&producer, &fixture, 8).await;
+    let charges = chain.named("charge the card");
+    for (number, headers) in [(1, &seen[0]), (2, &seen[1])] {
+        let attempt = chain.attempt(number);
+        assert!(charges.iter().any(|charge| charge.parent_span_id == attempt.span_id), "attempt {number}");
+        assert_eq!(headers["traceparent"], format!("00-{}-{}-01", producer.trace, hex(&attempt.span_id)));
+        assert_eq!(headers["tracestate"], "vendor=1");
+        assert_eq!(attempt.trace_state, "vendor=1");
+    }
+    let arrived = crate::collector().arrived();
+    let told = arrived.logs.iter().find(|log| charges.iter().any(|charge| charge.span_id == log.span_id));
+    assert!(told.is_some(), "the handler's events are logs of its span");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn context_and_baggage_travel_as_text_and_as_bytes_and_are_never_doubled() {
+    let bytes = |text: &str| json!({ "$amqp": { "ByteArray": text.as_bytes() } });
+    let plain = |text: &str| json!(text);
+    for (name, form) in [("text", &plain as &dyn Fn(&str) -> Value), ("bytes", &bytes)] {
+        let (fixture, producer) = (Fixture::new(name).await, Producer::new());
+        let message = Publish::to_queue(&fixture.queue)
+            .body("7")
+            .header("traceparent", form(&producer.traceparent()))
+            .header("tracestate", form("vendor=1"))
+            .header("baggage", form("tenant=a%20b,plan=gold;secret"));
+        let seen = run(&fixture, message).await;
+        Chain::of(&producer, &fixture, 8).await;
+        for headers in &seen {
+            assert!(headers["traceparent"].contains(&producer.trace), "{name}: {headers:?}");
+            assert_eq!(headers["tracestate"], "vendor=1", "{name}");
+            let mut members: Vec<_> = headers["baggage"].split(',').collect();
+            members.sort_unstable();
+            assert_eq!(members, ["plan=gold;secret", "tenant=a%20b"], "{name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_producers_context_the_first_attempt_is_the_root() {
+    let malformed = [("traceparent", "00-nonsense"), ("tracestate", ",,="), ("baggage", "\u{1}=1")];
+    for (name, headers) in [("no-context", &[][..]), ("malformed", &malformed[..])] {
+        let fixture = Fixture::new(name).await;
+        let mut message = Publish::to_queue(&fixture.queue).body("7").message_id("order-7");
+        for (header, value) in headers {
+            message = message.header(*header, *value);
+        }
+        let seen = run(&fixture, message).await;
+        let chain = Chain::of_queue(&fixture, 6).await;
+        assert_eq!(
+            chain.outline(),
+            "process ns.orders CONSUMER parent=none attempt=1 hop=0 outcome=wait error=transient final=false\n\
+             \x20 send ns.wait.100 CLIENT link=attempt-1\n\
+             \x20 ack ns.orders CLIENT\n\
+             \x20 wait ns.wait.100 INTERNAL hop=1\n\
+             \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack\n\
+             \x20   ack ns.orders CLIENT\n",
+            "{name}"
+        );
+        assert!(chain.spans.iter().all(|span| span.trace_id == chain.spans[0].trace_id), "{name}: one trace");
+        assert!(seen.iter().all(|headers| !headers.contains_key("baggage")), "{name}");
+        assert_eq!(attribute(&chain.attempt(1).attributes, "rehop.chain_id").as_deref(), Some("order-7"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_that_grew_too_old_goes_on_in_a_new_trace_that_links_back() {
+    let (mut fixture, producer) = (Fixture::new("split").await, Producer::new());
+    fixture.settings.trace.max_age = Duration::from_secs(1);
+    fixture.settings.retry.delays = Some(Backoff::List(vec![Duration::from_millis(1200)]));
+    run(&fixture, producer.message(&fixture)).await;
+    // The second attempt's trace is another, so the queue tells which spans are its own.
+    let chain = Chain::of_queue(&fixture, 6).await;
+    let (first, second) = (chain.attempt(1), chain.attempt(2));
+    assert_eq!(hex(&first.trace_id), producer.trace);
+    assert_ne!(second.trace_id, first.trace_id);
+    assert!(second.parent_span_id.is_empty());
+    let links: Vec<_> = second.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect();
+    assert_eq!(links, [(producer.trace.clone(), producer.span.clone()), (producer.trace.clone(), hex(&first.span_id))]);
+    let id = |number| attribute(&chain.attempt(number).attributes, "rehop.chain_id");
+    assert_eq!(id(1), id(2));
+}

@@ -1,0 +1,129 @@
+//! The collector goes away in the middle of a run, and comes back.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rehop::testing::{Publish, eventually};
+use rehop::{Failure, Message, Raw};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use crate::alone;
+use crate::collector::Collector;
+use crate::support::{Fixture, Running, SOON};
+
+/// Keeps what is said about the exporters.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<String>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Said {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        if event.metadata().target().starts_with("rehop::telemetry") {
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            self.0.lock().unwrap().push(format!("{} {}", event.metadata().level(), text.0));
+        }
+    }
+}
+
+const ROUND: usize = 2_000;
+/// Each message makes two spans.
+const QUEUE: usize = 512;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_dies_and_returns_costs_the_consumer_nothing() {
+    let variables = [
+        ("OTEL_BSP_SCHEDULE_DELAY", "100"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "512"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "128"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "500"),
+    ];
+    if !alone("outage::a_collector_that_dies_and_returns_costs_the_consumer_nothing", &variables).await {
+        return;
+    }
+    let (collector, said) = (Collector::start(), Said::default());
+    let builder = rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
+    let telemetry = builder.init().unwrap();
+    tracing_subscriber::registry()
+        .with(telemetry.layer())
+        .with(said.clone())
+        .with(EnvFilter::new("info,lapin=error"))
+        .init();
+    let fixture = Fixture::new("outage").await;
+    fixture.declare().await;
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counter = handled.clone();
+    let running = Running::start(fixture.connect().await.consumer_with(
+        fixture.queue.clone(),
+        Raw,
+        move |_: Message<bytes::Bytes>| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            async { Ok::<_, Failure>(()) }
+        },
+    ));
+    let round = async |number: usize| {
+        let started = Instant::now();
+        let messages = (0..ROUND).map(|_| Publish::to_queue(&fixture.queue).body("7"));
+        fixture.client.publish_many(messages).await.unwrap();
+        eventually(SOON, "the round is handled", async || handled.load(Ordering::SeqCst) >= number * ROUND)
+            .await
+            .unwrap();
+        started.elapsed()
+    };
+    let undisturbed = round(1).await;
+    assert!(said.0.lock().unwrap().is_empty(), "{:?}", said.0.lock().unwrap());
+
+    collector.kill();
+    let before = collector.arrived().spans.len();
+    let memory = resident_bytes();
+    let disturbed = round(2).await;
+    eventually(SOON, "the warning", async || !said.0.lock().unwrap().is_empty()).await.unwrap();
+    let (also_disturbed, grown) = (round(3).await, resident_bytes().saturating_sub(memory));
+    for took in [disturbed, also_disturbed] {
+        assert!(took < undisturbed * 2 + Duration::from_secs(1), "{took:?} instead of {undisturbed:?}");
+    }
+    assert!(grown < 64 << 20, "grew by {grown} bytes");
+    assert_eq!(said.0.lock().unwrap().len(), 1, "one warning: {:?}", said.0.lock().unwrap());
+
+    collector.start_again();
+    eventually(SOON, "the exporters recover", async || {
+        telemetry.flush().await.is_ok() && said.0.lock().unwrap().len() == 2
+    })
+    .await
+    .unwrap();
+    let late = collector.arrived().spans.len() - before;
+    assert!(late <= 2 * QUEUE, "only what the queue holds was kept of the outage: {late}");
+    {
+        let said = said.0.lock().unwrap();
+        assert!(said[0].starts_with("WARN telemetry cannot be exported"), "{said:?}");
+        assert!(said[1].starts_with("INFO telemetry is exported again"), "{said:?}");
+    }
+    round(4).await;
+    let summary = running.stop().await;
+    assert_eq!(summary.handled, 4 * ROUND as u64, "nothing is lost");
+
+    telemetry.flush().await.unwrap();
+    collector.kill();
+    tracing::info_span!("the last").in_scope(|| {});
+    let started = Instant::now();
+    let error = telemetry.shutdown().await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    assert!(error.failures().any(|(signal, _)| signal == "traces"), "{error}");
+    assert!(error.to_string().contains(&collector.url()), "{error}");
+}
+
+fn resident_bytes() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}

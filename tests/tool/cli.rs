@@ -1,0 +1,211 @@
+//! Settings, topology, and what is said when something is wrong.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Stdio;
+
+use rehop::testing::Broker;
+use serde_json::{Value, json};
+
+use crate::support::{Finished, Fixture, Tool};
+
+async fn run(arguments: &[&str], environment: &[(&'static str, &str)]) -> Finished {
+    let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    Tool::start(arguments, &environment).finished().await
+}
+
+#[tokio::test]
+async fn a_wrong_setting_is_an_error_with_its_key_and_its_source() {
+    let directory = std::env::temp_dir().join(format!("rehop-tool-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("mistake.toml");
+    fs::write(&file, "[retry]\nimmediate = \"hunter2\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    let check = async |arguments: &[&str], environment: &[(&'static str, &str)], expected: &[&str]| {
+        let error = run(&[arguments, &["config", "show"]].concat(), environment).await.error(1);
+        for part in expected {
+            assert!(error.contains(part), "{error:?} does not say {part:?}");
+        }
+        assert!(!error.contains("hunter2"), "{error}");
+    };
+    check(&["--config", file], &[], &["retry.immediate", file]).await;
+    check(&[], &[("REHOP_RETRY__IMMEDIATE", "hunter2")], &["retry.immediate", "REHOP_RETRY__IMMEDIATE"]).await;
+    check(&["--set", "retry.immediate=hunter2"], &[], &["retry.immediate", "--set"]).await;
+    check(&["--set", "retries=hunter2"], &[], &["error: retries (from --set)", "no such key"]).await;
+    check(&["--set", "retry.limit=hunter2"], &[], &["error: retry.limit (from --set)", "no such key"]).await;
+    check(&["--set", "broker.timeout=1ms"], &[], &["broker.timeout", "1s to 10m"]).await;
+    check(&["--set", "broker.url=hunter2"], &[], &["broker.url", "amqp://"]).await;
+    check(&["--profile", "nowhere"], &[], &["config/nowhere.toml does not exist"]).await;
+    check(&["--config", "nowhere.toml"], &[], &["nowhere.toml does not exist", "--config"]).await;
+    check(&["--set", "retry.immediate=10"], &[], &["delivery_limit", "raise"]).await;
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_is_told_apart_and_not_quoted() {
+    for (arguments, expected) in [
+        (&["relay", "--queue", "q", "--to", "ftp://user:hunter2@host/"][..], "http://"),
+        (&["relay", "--queue", "q", "--to", "hunter2"], "no URL"),
+        (&["relay", "--queue", "q", "--to", "http://h", "--timeout", "0s"], "1ms to 12h"),
+        (&["relay", "--queue", "q", "--to", "http://h", "--concurrency", "0"], "1..="),
+        (&["--set", "broker.password:hunter2", "config", "show"], "KEY=VALUE"),
+        (&["topology", "show"], "--queue"),
+        (&["topology", "show", "--queue", "q", "--json", "--dot"], "cannot be used with"),
+    ] {
+        let error = run(arguments, &[]).await.error(2);
+        assert!(error.contains(expected) && !error.contains("hunter2"), "{arguments:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_log_filter_is_an_error() {
+    let error = run(&["config", "show"], &[("RUST_LOG", "==")]).await.error(1);
+    assert!(error.contains("RUST_LOG"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_is_an_error_after_the_startup_timeout() {
+    for command in
+        [&["relay", "--queue", "q", "--to", "http://127.0.0.1:1/"][..], &["topology", "declare", "--queue", "q"]]
+    {
+        let arguments = [command, &["--set", "broker.startup_timeout=0s"]].concat();
+        let error = run(&arguments, &[("REHOP_BROKER__URL", "amqp://guest:hunter2@127.0.0.1:1/%2f")]).await.error(1);
+        assert!(error.contains("cannot reach the broker at 127.0.0.1:1") && error.contains("broker.url"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_login_shows_no_password() {
+    let mut url: reqwest::Url = Broker::shared().await.amqp_url().parse().unwrap();
+    url.set_password(Some("hunter2")).unwrap();
+    let relay = ["relay", "--queue", "q", "--to", "http://127.0.0.1:1/", "-vv"];
+    let finished = run(&relay, &[("REHOP_BROKER__URL", url.as_str())]).await;
+    assert_eq!(finished.code(), 1);
+    let said = &finished.err;
+    assert!(said.contains("error: the broker at") && said.contains("refused user") && said.contains("broker.password"));
+    assert!(!finished.err.contains("hunter2"), "{}", finished.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_exists_with_other_arguments_is_left_alone() {
+    let fixture = Fixture::new("other").await;
+    let declare = ["topology", "declare", "--queue", &fixture.queue];
+    let first = fixture.tool(&[&declare[..], &["--set", "retry.delivery_limit=3"]].concat()).finished().await;
+    assert_eq!(first.code(), 0, "{}", first.err);
+    let declared = fixture.tool(&declare).finished().await;
+    let error = declared.error(1);
+    for part in [fixture.queue.as_str(), "x-delivery-limit", "'3'", "'10'", "nothing was changed"] {
+        assert!(error.contains(part), "{error:?} does not say {part:?}");
+    }
+}
+
+#[tokio::test]
+async fn config_show_names_every_layer_and_masks_secrets() {
+    let environment = [
+        ("REHOP_BROKER__URL", "amqp://billing:hunter2@rabbit:5672/%2f"),
+        ("REHOP_BROKER__PASSWORD", "hunter3"),
+        ("REHOP_RETRY__DELAYS", "[1s, 5s]"),
+    ];
+    let arguments = ["config", "show", "--set", "retry.immediate=3"];
+    let json = run(&[&arguments[..], &["--json"]].concat(), &environment).await;
+    assert!(!json.out.contains("hunter"), "{}", json.out);
+    let entries: Vec<Value> = serde_json::from_str(&json.out).unwrap();
+    let entry = |key: &str| {
+        let entry =
+            entries.iter().find(|entry| entry["key"] == key).unwrap_or_else(|| panic!("no {key}: {}", json.out));
+        (entry["value"].as_str().unwrap().to_owned(), entry["source"].as_str().unwrap().to_owned())
+    };
+    let check = |key: &str, value: &str, source: &str| assert_eq!(entry(key), (value.to_owned(), source.to_owned()));
+    check("broker.url", "amqp://billing:***@rabbit:5672/%2f", "REHOP_BROKER__URL");
+    check("broker.password", "***", "REHOP_BROKER__PASSWORD");
+    check("retry.delays", "[\"1s\",\"5s\"]", "REHOP_RETRY__DELAYS");
+    check("retry.immediate", "3", "--set");
+    check("retry.delivery_limit", "10", "built-in default");
+    check("consume.prefetch", "100", "built-in default");
+    let literal = run(&["config", "show", "--json", "--set", "namespace=0123"], &[]).await;
+    assert!(literal.out.contains(r#""value": "\"0123\"""#), "{}", literal.out);
+    let table = run(&arguments, &environment).await;
+    assert!(table.out.starts_with("KEY ") && table.out.contains("REHOP_BROKER__URL"), "{}", table.out);
+    assert!(!table.out.contains("hunter"), "{}", table.out);
+}
+
+#[tokio::test]
+async fn topology_show_prints_one_topology_in_three_ways() {
+    let show = ["topology", "show", "--queue", "orders", "--queue", "a \"quoted\" one", "--set", "namespace=shop"];
+    let json = run(&[&show[..], &["--json"]].concat(), &[]).await;
+    let topology: Value = serde_json::from_str(&json.out).unwrap();
+    let names = |what: &str| -> BTreeSet<String> {
+        topology[what].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(names("exchanges").contains("shop.wait") && names("queues").contains("orders.parked"));
+    assert_eq!(topology["limits"][0], json!({ "queue": "orders", "max_attempts": 8, "max_deliveries": 44 }));
+    let table = run(&show, &[]).await;
+    for name in names("exchanges").union(&names("queues")) {
+        assert!(table.out.contains(name.as_str()), "{name} is missing: {}", table.out);
+    }
+    let dot = run(&[&show[..], &["--dot"]].concat(), &[]).await;
+    check_dot(&dot.out, names("exchanges").len() + names("queues").len());
+}
+
+/// Graphviz's grammar as far as it is used here: `"node" [attributes];` and `"node" -> "node" [attributes];`, quotes escaped.
+fn check_dot(dot: &str, nodes: usize) {
+    let lines: Vec<_> = dot.lines().collect();
+    assert!(dot.starts_with("digraph topology {\n") && lines.last() == Some(&"}"), "{dot}");
+    let quoted = |text: &str| {
+        let mut escaped = false;
+        let end = text.strip_prefix('"')?.char_indices().find(|(_, c)| {
+            let ends = *c == '"' && !escaped;
+            escaped = *c == '\\' && !escaped;
+            ends
+        })?;
+        Some((text[1..=end.0].to_owned(), text[end.0 + 2..].trim_start().to_owned()))
+    };
+    let (mut declared, mut used) = (BTreeSet::new(), BTreeSet::new());
+    for line in lines.iter().filter(|line| line.starts_with("  \"")) {
+        let (from, rest) = quoted(line.trim_start()).unwrap_or_else(|| panic!("{line}"));
+        let attributes = match rest.strip_prefix("-> ") {
+            Some(rest) => {
+                let (to, rest) = quoted(rest).unwrap_or_else(|| panic!("{line}"));
+                used.extend([from, to]);
+                rest
+            }
+            None => {
+                declared.insert(from);
+                rest
+            }
+        };
+        assert!(attributes.starts_with('[') && attributes.ends_with("];"), "{line}");
+    }
+    assert_eq!(declared.len(), nodes, "{dot}");
+    assert!(used.is_subset(&declared), "{used:?} {declared:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_rehop"))
+        .args(["topology", "show", "--queue", "orders"])
+        .env_clear()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let finished = child.wait_with_output().unwrap();
+    assert!(finished.status.success() && finished.stderr.is_empty(), "{}", String::from_utf8_lossy(&finished.stderr));
+}
+
+#[tokio::test]
+async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
+    let help = run(&["relay", "--help"], &[]).await.out;
+    let examples = help.split_once("What the endpoint answers decides").unwrap().1;
+    let long: Vec<_> = examples.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(long.is_empty(), "{long:#?}");
+    for header in
+        ["rehop-queue", "rehop-exchange", "rehop-routing-key", "rehop-message-id", "rehop-attempt", "rehop-deadline"]
+    {
+        assert!(help.contains(header), "{header}");
+    }
+    let version = run(&["--version"], &[]).await;
+    assert_eq!(version.out.trim(), format!("rehop {}", env!("CARGO_PKG_VERSION")));
+}
