@@ -177,8 +177,8 @@ mod tests {
 publish shop:order.created      0      1  █
 ├ process orders #1             2      8  █                  wait 80 ms http_503
 │ └ ack orders                  9      1   █
-├ wait billing.wait.80         10     80    ░░░░░░░░░░░░░░   2 ms late
-└ process orders #2            90     10                   ██ ack";
+├ wait billing.wait.80         10     80   ░░░░░░░░░░░░░░░   2 ms late
+└ process orders #2            90     10                  ██ ack";
         let lines = chain().draw(80, false);
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
         assert_eq!(lines.join("\n"), expected);
