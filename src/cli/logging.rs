@@ -1,20 +1,54 @@
-//! Logs, on standard error.
+//! Logs on standard error, and telemetry where it is asked for.
 
 use std::io::{self, IsTerminal};
 
 use anyhow::Context;
-use tracing_subscriber::EnvFilter;
+use rehop::telemetry::{self, Telemetry};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use super::options::{LogFormat, Options};
 
-/// Starts the process's logs and telemetry.
+/// Starts the process's logs.
 pub(super) fn start(options: &Options) -> anyhow::Result<()> {
-    let logs = tracing_subscriber::fmt().with_env_filter(filter(options)?).with_writer(io::stderr);
-    let started = match options.log_format {
-        LogFormat::Text => logs.with_ansi(colours()).try_init(),
-        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+    init(options, None)
+}
+
+/// Starts the process's logs and, where a variable asks for it, OpenTelemetry. Unasked it would look for a collector on this
+/// machine, and warn that there is none.
+pub(super) fn start_with_telemetry(options: &Options, service: &str) -> anyhow::Result<Option<Telemetry>> {
+    let telemetry = match std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(asks_for_telemetry)) {
+        true => Some(telemetry::builder(service).without_subscriber().init()?),
+        false => None,
     };
-    started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+    init(options, telemetry.as_ref())?;
+    Ok(telemetry)
+}
+
+/// Sends what is left. What cannot be sent is no reason for another exit status: the messages are safe.
+pub(super) async fn shut_down(telemetry: Option<Telemetry>) {
+    if let Some(telemetry) = telemetry
+        && let Err(error) = telemetry.shutdown().await
+    {
+        tracing::warn!("{error}");
+    }
+}
+
+fn asks_for_telemetry(variable: &str) -> bool {
+    variable.starts_with("OTEL_EXPORTER_OTLP_")
+        || ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"].contains(&variable)
+}
+
+fn init(options: &Options, telemetry: Option<&Telemetry>) -> anyhow::Result<()> {
+    let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(io::stderr);
+    let lines = match options.log_format {
+        LogFormat::Text => lines.with_ansi(colours()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let exported = telemetry.map(Telemetry::layer);
+    let subscriber = tracing_subscriber::registry().with(lines).with(exported).with(filter(options)?);
+    subscriber.try_init().context("cannot start logging")
 }
 
 fn filter(options: &Options) -> anyhow::Result<EnvFilter> {

@@ -95,8 +95,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => return demo::run(args).await,
         Command::DemoService(args) => return demo::service::run(args).await,
         Command::Relay(args) => {
-            logging::start(&cli.options)?;
-            relay::run(args, &cli.options).await?;
+            let telemetry = logging::start_with_telemetry(&cli.options, "rehop relay")?;
+            let relayed = relay::run(args, &cli.options).await;
+            logging::shut_down(telemetry).await;
+            relayed?;
         }
         Command::Topology(args) => {
             logging::start(&cli.options)?;

@@ -51,7 +51,7 @@ pub(super) fn wait_queues() -> impl Iterator<Item = String> {
 pub(super) enum Kind {
     /// Nothing; it fails in the outage like any other.
     Ordinary,
-    /// The service says 409 or 423 to it once.
+    /// The service says 409 or 423 to its first attempt.
     Contended,
     /// The service says 422 to it.
     Refused,

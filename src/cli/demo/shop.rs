@@ -72,13 +72,13 @@ impl Shop {
         let kind = self.kinds.get(&order).copied().unwrap_or(Kind::Ordinary);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let outage = self.is_out();
-        let contended = [StatusCode::CONFLICT, StatusCode::LOCKED].map(|status| status.as_u16());
-        let met = log.iter().any(|request| request.order == order && contended.contains(&request.answer));
         let status = match kind {
             Kind::Hopeless | Kind::Hurried => StatusCode::SERVICE_UNAVAILABLE,
             _ if outage => StatusCode::SERVICE_UNAVAILABLE,
-            Kind::Contended if !met && order.is_multiple_of(2) => StatusCode::CONFLICT,
-            Kind::Contended if !met => StatusCode::LOCKED,
+            // Not in a later attempt: the broker counts a crash of a neighbour against the immediate attempts too, and an order
+            // that comes home from its last wait has no others.
+            Kind::Contended if attempt == 1 && order.is_multiple_of(2) => StatusCode::CONFLICT,
+            Kind::Contended if attempt == 1 => StatusCode::LOCKED,
             Kind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             Kind::Ordinary | Kind::Contended | Kind::Late | Kind::Undecodable | Kind::Poison | Kind::Misrouted => {
                 StatusCode::OK

@@ -172,8 +172,7 @@ mod tests {
 
     #[test]
     fn a_chain_is_drawn_as_a_tree_on_one_time_axis() {
-        let expected = "\
-                            start     ms  0           100 ms
+        let expected = "                            start     ms  0           100 ms
 publish shop:order.created      0      1  █
 ├ process orders #1             2      8  █                  wait 80 ms http_503
 │ └ ack orders                  9      1   █

@@ -74,6 +74,11 @@ Requests go straight to the endpoint: HTTP_PROXY and similar variables are not
 used. Certificates of https endpoints are checked against the system's
 authorities, or those that SSL_CERT_FILE names.
 
+Traces, metrics and logs go to an OpenTelemetry collector when a variable asks
+for it: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318, or any other
+OTEL_EXPORTER_OTLP_... or OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER or
+OTEL_LOGS_EXPORTER (otlp or none). OTEL_SERVICE_NAME names the service.
+
 SIGINT or SIGTERM: nothing more is taken, running requests have shutdown.grace
 (30s) to finish, a one-line summary is printed, and the exit status is 0. A
 second signal stops at once, with status 130 (SIGINT) or 143 (SIGTERM).
