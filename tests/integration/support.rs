@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use rehop::testing::{Broker, Client, Namespace, Publish, Received, eventually};
-use rehop::{Backoff, ConsumeSettings, Failure, Message, Raw, Rehop, RetrySettings, Settings, Summary, Timestamp};
+use rehop::{
+    Backoff, ConsumeSettings, Failure, Message, Raw, Rehop, RetrySettings, Settings, Summary, Timestamp, Topology,
+};
 use secrecy::SecretString;
 use tokio::sync::{MutexGuard, OnceCell, oneshot};
 use tokio::task::JoinHandle;
@@ -101,20 +103,11 @@ impl Fixture {
             .unwrap();
     }
 
-    /// Declares everything, so that messages can be published before a service starts. A handled message shows that the
-    /// bindings, which come last, are there.
+    /// Declares everything, so that messages can be published before a service starts.
     pub(crate) async fn declare(&self) {
-        let handled = Log::default();
-        let log = handled.clone();
-        let run = self
-            .serve(move |_| {
-                log.push(());
-                async { Ok(()) }
-            })
-            .await;
-        self.publish("declare").await;
-        handled.reaches(1).await;
-        run.stop().await;
+        let mut settings = self.settings.clone();
+        settings.queue_mut(&self.queue);
+        Topology::of(&settings).unwrap().declare(&settings).await.unwrap();
     }
 
     /// The retry settings of the queue.
