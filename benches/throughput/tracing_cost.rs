@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use opentelemetry::global;
 use opentelemetry::trace::noop::NoopTracerProvider;
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{MetricExporter, Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::metrics::SdkMeterProvider;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -17,13 +17,15 @@ use crate::{Result, rehop_side};
 const OFF: &str = "telemetry off";
 
 pub(crate) async fn compare(bench: &Bench) -> Result<u64> {
+    choose_cryptography();
     let receiver = receive().await?;
     let mut report = Report::new(format!("{}, with telemetry", Job::Success.title(bench.sizes)), OFF);
     for round in 0..bench.sizes.rounds {
         for (variant, providers) in [
-            (OFF, Providers::off()),
-            ("on, nothing sampled", Providers::on(Sampler::AlwaysOff, receiver)?),
-            ("on, everything exported to a receiver", Providers::on(Sampler::AlwaysOn, receiver)?),
+            (OFF, Providers { traces: None, metrics: None }),
+            ("tracing on, nothing sampled", Providers::tracing(Sampler::AlwaysOff, receiver)?),
+            ("tracing on, everything exported to a receiver", Providers::tracing(Sampler::AlwaysOn, receiver)?),
+            ("the same, and metrics", Providers::tracing(Sampler::AlwaysOn, receiver)?.with_metrics(receiver)?),
         ] {
             providers.install();
             report.add(variant, rehop_side::run(bench, Job::Success, "rehop", round).await?);
@@ -33,33 +35,42 @@ pub(crate) async fn compare(bench: &Bench) -> Result<u64> {
     Ok(report.print())
 }
 
+/// The exporter's HTTP client is built with TLS, and would not find a provider by itself.
+fn choose_cryptography() {
+    #[cfg(feature = "tls-ring")]
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    #[cfg(all(feature = "tls-aws-lc", not(feature = "tls-ring")))]
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+/// None: the API's own provider, which does nothing.
 struct Providers {
-    /// None: the API's own provider, which does nothing.
     traces: Option<SdkTracerProvider>,
-    metrics: SdkMeterProvider,
+    metrics: Option<SdkMeterProvider>,
 }
 
 impl Providers {
-    fn off() -> Self {
-        Self { traces: None, metrics: SdkMeterProvider::builder().build() }
+    fn tracing(sampler: Sampler, receiver: SocketAddr) -> Result<Self> {
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(format!("http://{receiver}/v1/traces"))
+            .build()?;
+        // Larger than the default of 2,048, which drops most spans at this speed: what is dropped costs nothing.
+        let config =
+            BatchConfigBuilder::default().with_max_queue_size(400_000).with_max_export_batch_size(4096).build();
+        let processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
+        let traces = SdkTracerProvider::builder().with_sampler(sampler).with_span_processor(processor).build();
+        Ok(Self { traces: Some(traces), metrics: None })
     }
 
-    fn on(sampler: Sampler, receiver: SocketAddr) -> Result<Self> {
-        let endpoint = |signal| format!("http://{receiver}/v1/{signal}");
-        let spans = SpanExporter::builder()
+    fn with_metrics(self, receiver: SocketAddr) -> Result<Self> {
+        let exporter = MetricExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(endpoint("traces"))
+            .with_endpoint(format!("http://{receiver}/v1/metrics"))
             .build()?;
-        let metrics = opentelemetry_otlp::MetricExporter::builder()
-            .with_http()
-            .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(endpoint("metrics"))
-            .build()?;
-        Ok(Self {
-            traces: Some(SdkTracerProvider::builder().with_sampler(sampler).with_batch_exporter(spans).build()),
-            metrics: SdkMeterProvider::builder().with_periodic_exporter(metrics).build(),
-        })
+        Ok(Self { metrics: Some(SdkMeterProvider::builder().with_periodic_exporter(exporter).build()), ..self })
     }
 
     fn install(&self) {
@@ -67,12 +78,13 @@ impl Providers {
             Some(traces) => global::set_tracer_provider(traces.clone()),
             None => global::set_tracer_provider(NoopTracerProvider::new()),
         }
-        global::set_meter_provider(self.metrics.clone());
+        global::set_meter_provider(self.metrics.clone().unwrap_or_else(|| SdkMeterProvider::builder().build()));
     }
 
     fn shutdown(&self) {
         let traces = self.traces.as_ref().map_or(Ok(()), SdkTracerProvider::shutdown);
-        for result in [traces, self.metrics.shutdown()] {
+        let metrics = self.metrics.as_ref().map_or(Ok(()), SdkMeterProvider::shutdown);
+        for result in [traces, metrics] {
             if let Err(error) = result {
                 eprintln!("telemetry did not shut down in order: {error}");
             }

@@ -160,7 +160,8 @@ impl QueueTracer {
         ProcessSpan { context }
     }
 
-    /// The span of a settlement or a copy: a child of the attempt that led to it.
+    /// The span of a settlement or a copy: a child of the attempt that led to it. An attempt that is not recorded has none:
+    /// they are most of what tracing costs where little is sampled.
     pub(crate) fn client(
         &self,
         chain: &Chain,
@@ -168,6 +169,9 @@ impl QueueTracer {
         operation: &'static str,
         destination: &str,
     ) -> ClientSpan {
+        if !process.context.span().is_recording() {
+            return ClientSpan { context: None };
+        }
         let kind = if operation == "send" { "send" } else { "settle" };
         let attributes = vec![
             KeyValue::new(names::OPERATION_NAME, operation),
@@ -182,7 +186,7 @@ impl QueueTracer {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
         let span = self.tracer.build_with_context(builder, &process.context);
-        ClientSpan { context: process.context.with_span(span) }
+        ClientSpan { context: Some(process.context.with_span(span)) }
     }
 }
 
@@ -260,22 +264,25 @@ impl ProcessSpan {
     }
 }
 
-/// The span of one settlement or copy. It ends when it is dropped.
+/// The span of one settlement or copy, if it is recorded. It ends when it is dropped.
 pub(crate) struct ClientSpan {
-    context: Context,
+    context: Option<Context>,
 }
 
 impl ClientSpan {
     pub(crate) fn failed(&self, error_type: &'static str, text: String) {
-        let span = self.context.span();
-        span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
-        span.set_status(Status::error(text));
+        if let Some(context) = &self.context {
+            context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
+            context.span().set_status(Status::error(text));
+        }
     }
 }
 
 impl Drop for ClientSpan {
     fn drop(&mut self) {
-        self.context.span().end();
+        if let Some(context) = &self.context {
+            context.span().end();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rehop::testing::{Broker, TlsListener, eventually};
 
 use crate::lab::{Ground, Lab, SOON};
@@ -84,6 +84,8 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // The broker takes a certificate whose issuer has its own name for one that signed itself.
+        params.distinguished_name.push(DnType::CommonName, "an authority");
         let key = KeyPair::generate().unwrap();
         Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
     }
