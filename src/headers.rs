@@ -160,17 +160,24 @@ impl Contract {
         copy(&arrival.envelope.properties, headers)
     }
 
-    /// The properties of a copy that goes to the parked queue.
+    /// The properties of a copy that goes to the parked queue. Where the message's own headers leave no room for ours, it goes
+    /// without them: as it came it fits into a frame. Left to the broker, which adds its death headers, it would become a
+    /// message that no client can receive (3.10, 4.0 and 4.3).
     pub(crate) fn parked_copy(
         &self,
         arrival: &Arrival,
         ledger: &Ledger,
         reason: Reason,
         trace: &TraceHeaders,
-    ) -> CopyProperties {
+    ) -> BasicProperties {
+        let original = &arrival.envelope.properties;
         let mut headers = self.carried(arrival, ledger, trace);
         insert(&mut headers, REASON, text(reason.as_str()));
-        copy(&arrival.envelope.properties, headers)
+        copy(original, headers).unwrap_or_else(|HeadersTooLarge { .. }| {
+            let mut headers = original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+            headers.retain(|name, _| travels(name.as_str()));
+            properties(original, headers)
+        })
     }
 
     /// The producer's own headers and the ledger, without what must not travel.
@@ -235,15 +242,13 @@ pub(crate) fn travels(name: &str) -> bool {
 /// The properties of a copy, or the news that its headers do not fit into a frame.
 pub(crate) type CopyProperties = Result<BasicProperties, HeadersTooLarge>;
 
-/// The message's own headers leave no room for ours.
+/// The message's own headers leave no room for ours, so it cannot wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message's headers take {bytes} bytes, and a copy may have {MAX_HEADER_BYTES}")]
 pub(crate) struct HeadersTooLarge {
     bytes: usize,
 }
 
-/// Everything but `expiration`, which would bring the copy home early, and `user_id`, which only its own user may publish:
-/// anybody else's channel is closed (3.10, 4.0 and 4.3). Copies are persistent, whatever the original was.
 fn copy(original: &BasicProperties, mut headers: BTreeMap<ShortString, AMQPValue>) -> CopyProperties {
     if encoded_size(&headers) > MAX_HEADER_BYTES {
         headers.remove(ERRORS);
@@ -252,6 +257,12 @@ fn copy(original: &BasicProperties, mut headers: BTreeMap<ShortString, AMQPValue
     if bytes > MAX_HEADER_BYTES {
         return Err(HeadersTooLarge { bytes });
     }
+    Ok(properties(original, headers))
+}
+
+/// Everything but `expiration`, which would bring the copy home early, and `user_id`, which only its own user may publish:
+/// anybody else's channel is closed (3.10, 4.0 and 4.3). Copies are persistent, whatever the original was.
+fn properties(original: &BasicProperties, headers: BTreeMap<ShortString, AMQPValue>) -> BasicProperties {
     let mut copy = BasicProperties::default().with_headers(FieldTable::from(headers)).with_delivery_mode(2);
     if let Some(value) = original.content_type() {
         copy = copy.with_content_type(value.clone());
@@ -283,7 +294,7 @@ fn copy(original: &BasicProperties, mut headers: BTreeMap<ShortString, AMQPValue
     if let Some(value) = original.cluster_id() {
         copy = copy.with_cluster_id(value.clone());
     }
-    Ok(copy)
+    copy
 }
 
 /// Reads one delivery's headers and remembers what it could not use.

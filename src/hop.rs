@@ -9,9 +9,9 @@ use crate::failure::Failure;
 use crate::message::Arrival;
 use crate::policy::{Decision, Reason, decide, decide_before};
 use crate::queue::{InFlight, Queue, now};
-use crate::settle::{Settled, Settler, settle};
+use crate::settle::{Settled, Settler, plan, settle};
 use crate::telemetry::metrics::Outcome;
-use crate::telemetry::spans::{Chain, ProcessSpan, name};
+use crate::telemetry::spans::{Chain, ProcessSpan};
 use crate::timestamp::Timestamp;
 
 /// A delivery that was taken from the broker and read.
@@ -22,7 +22,7 @@ pub(crate) struct Taken {
     pub(crate) in_flight: InFlight,
 }
 
-/// The flow of one message: read, attempt, decide, settle.
+/// The flow of one message: read, attempt, decide, write the copy if it takes one, settle.
 pub(crate) async fn run(queue: Arc<Queue>, taken: Taken) {
     let Taken { arrival, received, settler, in_flight: _in_flight } = taken;
     let chain = open_chain(&queue, &arrival, received);
@@ -31,13 +31,9 @@ pub(crate) async fn run(queue: Arc<Queue>, taken: Taken) {
         Some(decision) => (decision, None),
         None => attempt(&queue, &arrival, &span).await,
     };
-    close_attempt(&span, decision, failure.as_ref());
-    let mut ledger = arrival.ledger.after(failure.as_ref(), now());
-    if let (Decision::Wait { .. }, Some(_)) = (decision, &failure) {
-        ledger.hop += 1;
-    }
-    name(&mut ledger, &chain);
-    let settled = settle(&queue, &settler, &arrival, ledger, decision, &chain, &span).await;
+    let plan = plan(&queue, &arrival, failure.as_ref(), decision, &chain, &span);
+    span.end(plan.outcome, plan.reason, failure.as_ref(), plan.delay);
+    let settled = settle(&queue, &settler, &arrival, plan, &chain, &span).await;
     account(&queue, &arrival, &chain, settled, failure.as_ref());
 }
 
@@ -67,18 +63,6 @@ async fn attempt(queue: &Queue, arrival: &Arc<Arrival>, span: &ProcessSpan) -> (
     queue.metrics.processed(started.elapsed(), result.as_ref().err().map(Failure::class));
     let decision = decide(&queue.plan.policy, &arrival.ledger, &result, now());
     (decision, result.err())
-}
-
-fn close_attempt(span: &ProcessSpan, decision: Decision, failure: Option<&Failure>) {
-    match decision {
-        Decision::Ack => span.end(Outcome::Ack, None, failure, None),
-        Decision::Requeue => span.end(Outcome::Requeue, None, failure, None),
-        Decision::Wait { due, .. } => {
-            span.end(Outcome::Wait, None, failure, Some(due.since(now())));
-        }
-        Decision::Park(reason) => span.end(Outcome::Park, Some(reason), failure, None),
-        Decision::Discard(reason) => span.end(Outcome::Discard, Some(reason), failure, None),
-    }
 }
 
 /// Counts what became of the delivery, and logs a failure once, here.

@@ -84,8 +84,8 @@ pub enum Reason {
     DelayTooLong,
     /// The handler said that nobody needs it.
     Unneeded,
-    /// No copy of it can be published, for instance because its headers fill a frame: the broker itself parked it, without
-    /// our history.
+    /// Its own headers fill a frame and leave no room for ours, so it cannot wait; or the broker takes no copy of it, and has
+    /// parked it itself. Either way it is parked without a history.
     Unpublishable,
 }
 

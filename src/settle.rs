@@ -1,14 +1,14 @@
-//! From a decision to what reached the broker. The only file that acks, rejects or hands copies to the publisher.
+//! From a decision to what reaches the broker. The only file that acks, rejects or hands copies to the publisher.
 
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use lapin::Acker;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::types::ShortString;
+use lapin::{Acker, BasicProperties};
 use tokio_util::sync::CancellationToken;
 
-use crate::headers::CopyProperties;
+use crate::failure::Failure;
 use crate::ledger::{Ledger, Wait};
 use crate::message::Arrival;
 use crate::policy::{Decision, Reason};
@@ -17,6 +17,7 @@ use crate::queue::{Queue, now};
 use crate::settings::Declare;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::spans::{Chain, ProcessSpan};
+use crate::timestamp::Timestamp;
 
 /// Settles one delivery, on the channel that it came by and on no other.
 pub(crate) struct Settler {
@@ -61,51 +62,93 @@ fn queued(frame: impl Future<Output = lapin::Result<bool>>) -> bool {
     frame.now_or_never().is_none_or(|result| result.unwrap_or(false))
 }
 
-/// Carries a decision out. A copy is confirmed before the original is acked: a crash between the two makes a duplicate.
+/// What a decision makes of a delivery: the copy that goes before the ack, if any, and the outcome.
+pub(crate) struct Plan {
+    copy: Option<Outgoing>,
+    pub(crate) outcome: Outcome,
+    pub(crate) reason: Option<Reason>,
+    /// How long the copy waits.
+    pub(crate) delay: Option<Duration>,
+}
+
+/// Writes the copy that a decision needs. A message whose own headers leave no room for ours cannot wait, and is parked.
+pub(crate) fn plan(
+    queue: &Queue,
+    arrival: &Arrival,
+    failure: Option<&Failure>,
+    decision: Decision,
+    chain: &Chain,
+    process: &ProcessSpan,
+) -> Plan {
+    let without_copy = |outcome, reason| Plan { copy: None, outcome, reason, delay: None };
+    let since = now();
+    match decision {
+        Decision::Ack => without_copy(Outcome::Ack, None),
+        Decision::Requeue => without_copy(Outcome::Requeue, None),
+        Decision::Discard(reason) => without_copy(Outcome::Discard, Some(reason)),
+        Decision::Wait { tier, due } => {
+            let mut ledger = carried(arrival, failure, since, chain);
+            // What goes on with a wait of several legs has had no attempt, and no hop of its own.
+            if failure.is_some() {
+                ledger.hop += 1;
+            }
+            let contract = &queue.plan.contract;
+            match contract.wait_copy(arrival, &ledger, Wait { since, due, tier }, &chain.headers(process)) {
+                Ok(properties) => {
+                    let copy = Outgoing {
+                        exchange: queue.names.wait(),
+                        routing_key: arrival.routing_key.clone(),
+                        properties,
+                        destination: queue.names.tier(tier),
+                    };
+                    Plan { copy: Some(copy), outcome: Outcome::Wait, reason: None, delay: Some(due.since(since)) }
+                }
+                Err(error) => {
+                    tracing::error!(queue = %queue.plan.queue, chain = %chain.id, %error, "a message cannot wait and is parked");
+                    plan(queue, arrival, failure, Decision::Park(Reason::Unpublishable), chain, process)
+                }
+            }
+        }
+        Decision::Park(reason) => {
+            let ledger = carried(arrival, failure, since, chain);
+            let copy = Outgoing {
+                exchange: queue.names.park(),
+                routing_key: ShortString::try_new(queue.plan.queue.as_str()).unwrap_or_default(),
+                properties: queue.plan.contract.parked_copy(arrival, &ledger, reason, &chain.headers(process)),
+                destination: queue.plan.parked.clone(),
+            };
+            Plan { copy: Some(copy), outcome: Outcome::Park, reason: Some(reason), delay: None }
+        }
+    }
+}
+
+/// The ledger that a copy takes along.
+fn carried(arrival: &Arrival, failure: Option<&Failure>, now: Timestamp, chain: &Chain) -> Ledger {
+    let mut ledger = arrival.ledger.after(failure, now);
+    ledger.chain_id.get_or_insert_with(|| chain.id.to_string());
+    ledger
+}
+
+/// Carries a plan out. A copy is confirmed before the original is acked: a crash between the two makes a duplicate.
 pub(crate) async fn settle(
     queue: &Queue,
     settler: &Settler,
     arrival: &Arrival,
-    ledger: Ledger,
-    decision: Decision,
+    plan: Plan,
     chain: &Chain,
     process: &ProcessSpan,
 ) -> Settled {
-    let (copied, outcome, reason) = match decision {
-        Decision::Ack => (None, Outcome::Ack, None),
-        Decision::Discard(reason) => (None, Outcome::Discard, Some(reason)),
-        Decision::Requeue => return requeue(queue, settler, chain, process),
-        Decision::Wait { tier, due } => {
-            let wait = Wait { since: now(), due, tier };
-            let properties = queue.plan.contract.wait_copy(arrival, &ledger, wait, &chain.headers(process));
-            let copy = Outgoing {
-                exchange: queue.names.wait(),
-                routing_key: arrival.routing_key.clone(),
-                properties,
-                destination: queue.names.tier(tier),
-            };
-            (Some(copy), Outcome::Wait, None)
-        }
-        Decision::Park(reason) => {
-            let properties = queue.plan.contract.parked_copy(arrival, &ledger, reason, &chain.headers(process));
-            let routing_key = ShortString::try_new(queue.plan.queue.as_str()).unwrap_or_default();
-            let copy = Outgoing {
-                exchange: queue.names.park(),
-                routing_key,
-                properties,
-                destination: queue.plan.parked.clone(),
-            };
-            (Some(copy), Outcome::Park, Some(reason))
-        }
-    };
-    if let Some(copy) = copied {
+    if plan.outcome == Outcome::Requeue {
+        return requeue(queue, settler, chain, process);
+    }
+    if let Some(copy) = plan.copy {
         match send(queue, settler, arrival, copy, chain, process).await {
             Sent::Confirmed => {}
             Sent::Lost => return Settled::TooLate,
             Sent::Impossible => return refuse(queue, settler, chain, process).await,
         }
     }
-    recorded(queue, chain, process, "ack", || settler.ack(), Settled::Done(outcome, reason))
+    recorded(queue, chain, process, "ack", || settler.ack(), Settled::Done(plan.outcome, plan.reason))
 }
 
 fn requeue(queue: &Queue, settler: &Settler, chain: &Chain, process: &ProcessSpan) -> Settled {
@@ -136,7 +179,7 @@ fn recorded(
 struct Outgoing {
     exchange: String,
     routing_key: ShortString,
-    properties: CopyProperties,
+    properties: BasicProperties,
     /// The queue that it is meant for, as spans and metrics name it.
     destination: String,
 }
@@ -158,18 +201,10 @@ async fn send(
     process: &ProcessSpan,
 ) -> Sent {
     let span = queue.tracer.client(chain, process, "send", &copy.destination);
-    let properties = match copy.properties {
-        Ok(properties) => properties,
-        Err(error) => {
-            span.failed("headers_too_large", error.to_string());
-            tracing::error!(queue = %queue.plan.queue, chain = %chain.id, %error, "no copy of a message is possible");
-            return Sent::Impossible;
-        }
-    };
     let outgoing = Copy {
         exchange: ShortString::try_new(copy.exchange).unwrap_or_default(),
         routing_key: copy.routing_key,
-        properties,
+        properties: copy.properties,
         body: arrival.envelope.body.clone(),
     };
     let started = Instant::now();

@@ -250,13 +250,12 @@ proptest! {
             prop_assert_eq!(ledger, &untouched, "a first delivery's ledger is not believed");
             prop_assert_eq!((arrival.exchange.as_str(), arrival.routing_key.as_str()), ("shop", "order.created"));
         }
-        let copies = [
-            contract.wait_copy(&arrival, ledger, a_wait(), &TraceHeaders::default()),
-            contract.parked_copy(&arrival, ledger, Reason::Exhausted, &TraceHeaders::default()),
-        ];
-        for copy in copies.into_iter().flatten() {
+        if let Ok(copy) = contract.wait_copy(&arrival, ledger, a_wait(), &TraceHeaders::default()) {
             prop_assert!(encoded(&copy) <= FRAME_LIMIT);
         }
+        let original = encoded(&arrival.envelope.properties);
+        let parked = contract.parked_copy(&arrival, ledger, Reason::Exhausted, &TraceHeaders::default());
+        prop_assert!(encoded(&parked) <= FRAME_LIMIT.max(original + 1), "a copy fits if the original did");
     }
 }
 
@@ -459,7 +458,7 @@ fn what_would_loop_drop_duplicate_or_miscount_is_stripped() {
     let trace = TraceHeaders::default();
     for copy in [
         contract().wait_copy(&arrival, &arrival.ledger, a_wait(), &trace).unwrap(),
-        contract().parked_copy(&arrival, &arrival.ledger, Reason::Exhausted, &trace).unwrap(),
+        contract().parked_copy(&arrival, &arrival.ledger, Reason::Exhausted, &trace),
     ] {
         let headers = copy.headers().as_ref().unwrap().inner().clone();
         for name in stripped.into_iter().filter(|name| *name != REASON) {

@@ -88,7 +88,7 @@
 //! | `rehop.delay_ms` | process and wait | how long the wait was to take |
 //! | `rehop.lateness_ms` | wait | how much longer it took |
 //! | `rehop.clock_skew` | wait | true if it would have ended before it began |
-//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `unpublishable`, `headers_too_large` |
+//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `unpublishable` |
 //! | `messaging.*`, `server.*` | all | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
 //! Bodies and headers are never recorded. The text of a failure is the status of its attempt, cut at 1,024 bytes.

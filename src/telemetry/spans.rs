@@ -13,7 +13,7 @@ use super::names;
 use super::propagation::{self, Incoming};
 use crate::failure::Failure;
 use crate::headers::{Ignored, TraceHeaders};
-use crate::ledger::{Ledger, MAX_MESSAGE_BYTES, cut};
+use crate::ledger::{MAX_MESSAGE_BYTES, cut};
 use crate::message::{Arrival, HeaderValue};
 use crate::policy::Reason;
 use crate::timestamp::Timestamp;
@@ -288,9 +288,4 @@ impl Drop for ClientSpan {
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// The ledger that a copy carries names its chain.
-pub(crate) fn name(ledger: &mut Ledger, chain: &Chain) {
-    ledger.chain_id.get_or_insert_with(|| chain.id.to_string());
 }

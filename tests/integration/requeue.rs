@@ -79,7 +79,9 @@ async fn an_error_class_can_be_requeued_made_permanent_or_discarded_by_the_setti
     let parked = fixture.drain_parked(1).await.remove(0);
     seen.reaches(2).await;
     let summary = run.stop().await;
-    assert_eq!(seen.all(), ["seven", "7"], "neither was attempted twice");
+    let mut seen = seen.all();
+    seen.sort();
+    assert_eq!(seen, ["7", "seven"], "neither was attempted twice");
     assert_eq!(parked.headers["rehop-reason"], "permanent");
     assert_eq!(parked.headers["rehop-errors"][0]["class"], "core::num::error::ParseIntError");
     assert_eq!(summary.discarded.values().sum::<u64>(), 1);

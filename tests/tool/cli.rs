@@ -59,7 +59,7 @@ async fn a_wrong_command_line_is_told_apart_and_not_quoted() {
 
 #[tokio::test]
 async fn a_wrong_log_filter_is_an_error() {
-    let error = run(&["config", "show"], &[("RUST_LOG", "==")]).await.error(1);
+    let error = run(&["topology", "show", "--queue", "q"], &[("RUST_LOG", "==")]).await.error(1);
     assert!(error.contains("RUST_LOG"), "{error}");
 }
 

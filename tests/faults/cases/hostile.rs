@@ -133,6 +133,11 @@ pub(crate) async fn large_headers(ground: Ground) -> Account {
     lab.settled(SOON).await;
     service.stop().await;
     let account = lab.account().await.none_queued().none_stray();
-    assert!(account.count(Place::Handled) >= 24, "neighbours, and what leaves room for ours, are handled: {account}");
+    let ends = (account.count(Place::Handled), account.count(Place::Parked));
+    assert_eq!(
+        ends,
+        (24, 16),
+        "what leaves room for our headers waits, and the rest is parked where it can be read: {account}"
+    );
     account
 }
