@@ -45,9 +45,16 @@ $(VERSIONS:%=on-%): on-%:
 	@echo "versions: RabbitMQ $*"
 	REHOP_TEST_RABBITMQ_TAG=$*-management $(CARGO) test --features cli --test '*'
 
+# The cluster is of the first version. `make faults FAULT_VERSIONS=` takes the one broker that `make broker` finds.
+FAULT_VERSIONS ?= 4.3 4.0 3.10
 .PHONY: faults
-faults: broker ## the long run of the fault suite
-	@$(VERDICT) faults $(CARGO) test --release --features cli --test faults -- --nocapture
+faults: $(if $(FAULT_VERSIONS),fault-images,broker) ## the long run of the fault suite, on each RabbitMQ version
+	@REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' $(VERDICT) faults \
+		$(CARGO) test --release --features cli --test faults
+
+.PHONY: fault-images
+fault-images:
+	@tests/scripts/broker images $(FAULT_VERSIONS)
 
 .PHONY: bench
 bench: broker ## the throughput benchmark, beside raw lapin

@@ -30,7 +30,7 @@ pub(crate) enum Needs {
 pub(crate) struct Case {
     pub(crate) sentence: &'static str,
     pub(crate) needs: Needs,
-    /// Takes minutes even in its shortest form.
+    /// Takes so long that only the long run has it.
     pub(crate) long_only: bool,
     run: Box<dyn Fn(Ground) -> LocalBoxFuture<'static, Account>>,
 }
