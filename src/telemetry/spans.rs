@@ -160,7 +160,7 @@ impl QueueTracer {
         ProcessSpan { context }
     }
 
-    /// The span of a settlement or a copy: a child of the attempt that led to it. An attempt that is not recorded has none:
+    /// The span of a settlement or a copy: a child of the attempt that led to it. An attempt that is not sampled has none:
     /// they are most of what tracing costs where little is sampled.
     pub(crate) fn client(
         &self,
@@ -169,7 +169,7 @@ impl QueueTracer {
         operation: &'static str,
         destination: &str,
     ) -> ClientSpan {
-        if !process.context.span().is_recording() {
+        if !process.context.span().span_context().is_sampled() {
             return ClientSpan { context: None };
         }
         let kind = if operation == "send" { "send" } else { "settle" };
@@ -264,7 +264,7 @@ impl ProcessSpan {
     }
 }
 
-/// The span of one settlement or copy, if it is recorded. It ends when it is dropped.
+/// The span of one settlement or copy, if it is sampled. It ends when it is dropped.
 pub(crate) struct ClientSpan {
     context: Option<Context>,
 }
