@@ -102,7 +102,7 @@ mod timestamp;
 mod topology;
 mod window;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "otlp"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
