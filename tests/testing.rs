@@ -230,7 +230,7 @@ async fn a_cluster_of_three_survives_what_is_done_to_one_of_its_nodes() -> Resul
     let cut_off = cluster.client(new_leader).await?;
     let connected = cluster.client((new_leader + 1) % 3).await?;
     let publish = async || connected.publish(Publish::to_queue(queue).body("y")).await.map(|()| true);
-    eventually(Duration::from_secs(60), "the majority goes on without the node that is cut off", publish).await?;
+    eventually(Duration::from_secs(120), "the majority goes on without the node that is cut off", publish).await?;
     let outvoted = tokio::time::timeout(Duration::from_millis(500), cut_off.publish(Publish::to_queue(queue))).await;
     assert!(!matches!(outvoted, Ok(Ok(()))), "a node without a majority confirmed a message");
     cluster.reconnect(new_leader).await?;

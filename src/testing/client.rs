@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
@@ -24,6 +24,8 @@ use super::{
 
 /// A broker without a majority answers nothing at all: no call waits longer than this.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long a queue may refuse before it is believed.
+const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(1);
 
 /// A small AMQP client for tests: it publishes with confirms, and gets.
 ///
@@ -275,13 +277,23 @@ impl Client {
         .await
     }
 
-    /// Publishes one message and waits for the broker's confirm.
+    /// Publishes one message and waits for the broker's confirm. A quorum queue that was declared a moment ago refuses messages
+    /// until it has a leader (3.10), so a refusal counts when it has lasted for a second.
     ///
     /// # Errors
     /// When the broker refuses the message, or no queue takes it.
     pub async fn publish(&self, message: Publish) -> Result<(), ClientError> {
         let properties = message.properties.to_lapin()?.with_headers(table_of(&message.headers)?);
-        self.publish_raw(&message.exchange, &message.routing_key, &message.body, properties, true).await
+        let (exchange, key) = (&message.exchange, &message.routing_key);
+        let until = Instant::now() + REFUSAL_COUNTS_AFTER;
+        loop {
+            match self.publish_raw(exchange, key, &message.body, properties.clone(), true).await {
+                Err(ClientError::Refused { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(REFUSAL_COUNTS_AFTER / 20).await;
+                }
+                published => return published,
+            }
+        }
     }
 
     /// Publishes many messages, up to 500 of them unconfirmed at a time. One that no queue takes is not noticed.

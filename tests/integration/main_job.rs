@@ -97,9 +97,8 @@ async fn routing_key_properties_and_headers_of_every_type_are_intact_after_three
     assert_eq!(seen, expected.collect::<Vec<_>>());
     assert_eq!(parked.body, message.body);
     assert_eq!(parked.properties, message.properties);
-    assert_eq!(message.headers.len(), straight.exact_headers.len());
-    for (name, value) in &straight.exact_headers {
-        assert_eq!(&parked.exact_headers[name], value, "header {name}");
+    for name in message.headers.keys() {
+        assert_eq!(parked.exact_headers[name], straight.exact_headers[name], "header {name}");
     }
     assert_eq!(parked.headers["rehop-exchange"], json!(exchange));
     assert_eq!(parked.headers["rehop-routing-key"], json!("order.created.eu"));

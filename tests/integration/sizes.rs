@@ -47,7 +47,9 @@ async fn a_message_whose_headers_leave_no_room_for_ours_is_parked_readable_and_o
     assert_eq!(seen.all(), [0, 0], "one attempt each");
     assert_eq!(summary.parked[&Reason::Unpublishable], 1);
     assert_eq!(summary.handled, 1);
-    assert_eq!((parked.text().as_str(), parked.headers.len()), ("large", 1), "as it came: there is no room for more");
+    assert_eq!(parked.text(), "large");
+    let ours = parked.headers.keys().any(|name| name.starts_with("rehop-"));
+    assert!(parked.headers.contains_key("large") && !ours, "as it came: there is no room for more");
 }
 
 /// The broker's own headers (a delivery count) make the content header larger than a frame may be. The client has to give the

@@ -151,7 +151,9 @@ async fn a_message_replayed_with_its_old_death_and_count_headers_goes_through_al
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     assert_eq!(seen.all(), [1, 2, 3, 4, 5, 6]);
-    let left: Vec<_> = parked.headers.keys().filter(|name| name.starts_with("x-")).collect();
+    // A count of zero is the broker's own, on 3.10.
+    let counted = |name: &str| name != "x-delivery-count" || parked.headers[name] != 0;
+    let left: Vec<_> = parked.headers.keys().filter(|name| name.starts_with("x-") && counted(name)).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
