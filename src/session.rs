@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
                     reap(finished);
                     Ok(())
                 }
-                () = wait_for_health(&self.queue), if !self.inbox.is_empty() && !self.queue.publisher.is_healthy() => Ok(()),
+                () = wait_for_health(&self.queue), if !self.inbox.is_empty() && self.free(running) > 0 => Ok(()),
             };
             let turn = match turn {
                 Ok(()) => self.advance(running, stop).await,
@@ -134,8 +134,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// How many more handlers may run.
+    fn free(&self, running: &JoinSet<()>) -> usize {
+        usize::from(self.queue.plan.concurrency).saturating_sub(running.len())
+    }
+
+    /// Starts handlers while copies can be published: what they would have to send on would only pile up. What is left in the
+    /// inbox although handlers are free is waiting for just that.
     fn start(&mut self, running: &mut JoinSet<()>) {
-        let free = usize::from(self.queue.plan.concurrency).saturating_sub(running.len());
+        let free = self.free(running);
         if free == 0 || !self.queue.publisher.is_healthy() {
             return;
         }
@@ -234,7 +241,7 @@ impl<'a> Session<'a> {
                     reap(finished);
                     return Ok(true);
                 }
-                () = wait_for_health(&self.queue), if running.is_empty() && !self.queue.publisher.is_healthy() => return Ok(true),
+                () = wait_for_health(&self.queue), if running.is_empty() => return Ok(true),
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     if !self.channel.status().connected() {
                         return Err(self.lost_by("the channel was closed".to_owned()));
