@@ -148,6 +148,10 @@ enum End {
 
 type Outcome = (u64, lapin::Result<Confirmation>);
 
+/// How often in a row copies may be refused on one channel, which takes some 5 seconds. A channel remembers that a quorum queue was
+/// full, and refuses for it when its limit was lifted long ago (3.10).
+const MAX_REFUSALS: u32 = 6;
+
 /// How often the broker may close the channel over one copy before that counts as an answer.
 const MAX_STRIKES: u32 = 3;
 
@@ -258,6 +262,9 @@ impl Task {
                     self.set_healthy(!blocked && refused.requests.is_empty());
                 }
                 () = tokio::time::sleep_until(refused.again_at), if !refused.requests.is_empty() => {
+                    if refused.times > MAX_REFUSALS && sent.is_empty() {
+                        break End::Broken { connection_too: false, cause: "the broker keeps refusing copies".to_owned() };
+                    }
                     self.backlog.extend(refused.requests.drain(..));
                 }
                 request = self.requests.recv(), if sent.len() < self.window && self.backlog.is_empty() => match request {
