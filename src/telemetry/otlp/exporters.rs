@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(any(feature = "tls-ring", feature = "tls-aws-lc"))]
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{
     ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
@@ -23,6 +24,10 @@ pub(super) struct Exporters<'a, F> {
 }
 
 /// What the environment says about one signal's way.
+#[cfg_attr(
+    not(any(feature = "tls-ring", feature = "tls-aws-lc")),
+    allow(dead_code, reason = "certificates are for TLS")
+)]
 struct Way {
     signal: Signal,
     protocol: Protocol,
@@ -152,6 +157,12 @@ fn http<B: WithExportConfig>(builder: B, endpoint: &Option<String>) -> B {
     }
 }
 
+#[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
+fn grpc<B: WithExportConfig + WithTonicConfig>(builder: B, way: &Way) -> B {
+    http(builder, &way.given)
+}
+
+#[cfg(any(feature = "tls-ring", feature = "tls-aws-lc"))]
 fn grpc<B: WithExportConfig + WithTonicConfig>(builder: B, way: &Way) -> B {
     let builder = http(builder, &way.given);
     if !way.tls {
