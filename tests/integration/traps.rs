@@ -97,26 +97,31 @@ async fn a_forged_user_id_header_of_ours_is_not_believed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiration_does_not_bring_a_copy_home_early_or_lose_it() {
     let mut fixture = Fixture::new("expiration-trap").await;
-    fixture.retry().delays = millis([300, 300]);
-    // Its deadline is far off, its `expiration` is not.
+    fixture.retry().delays = millis([1500, 100]);
+    // Its deadline is far off. Its `expiration` is nearer than the end of its first wait, yet leaves a busy machine the time
+    // for a first attempt.
     let message = fixture
         .to_queue()
         .header("rehop-expires-at", now_millis() + 60_000)
-        .properties(|it| it.expiration = Some("150".to_owned()));
+        .properties(|it| it.expiration = Some("1000".to_owned()));
     let seen = Log::default();
     let log = seen.clone();
     let run = fixture
-        .serve(move |_| {
+        .serve(move |message| {
             log.push(Instant::now());
-            async { Err(Failure::transient("no")) }
+            let first = message.raw_body().is_empty();
+            async move { if first { Ok(()) } else { Err(Failure::transient("no")) } }
         })
         .await;
-    fixture.client.publish(message).await.unwrap();
+    // From now on it is consuming.
+    fixture.publish("").await;
+    seen.reaches(1).await;
+    fixture.client.publish(message.body("expires")).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    let seen = seen.all();
+    let seen = &seen.all()[1..];
     assert_eq!(seen.len(), 3);
-    assert!(seen[1] - seen[0] >= Duration::from_millis(300), "{seen:?}");
+    assert!(seen[1] - seen[0] >= Duration::from_millis(1500), "{seen:?}");
     assert_eq!(parked.properties.expiration, None);
 }
 
