@@ -49,8 +49,13 @@ $(VERSIONS:%=on-%): on-%:
 FAULT_VERSIONS ?= 4.3 4.0 3.10
 .PHONY: faults
 faults: $(if $(FAULT_VERSIONS),fault-images,broker) ## the long run of the fault suite, on each RabbitMQ version
-	@REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' $(VERDICT) faults \
-		$(CARGO) test --release --features cli --test faults
+	@$(VERDICT) faults $(MAKE) run-faults
+
+# First the properties that need no broker, with a hundred times as many random inputs as `make test` tries.
+.PHONY: run-faults
+run-faults:
+	REHOP_INPUTS=100 $(CARGO) test --release --features cli --lib
+	REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' $(CARGO) test --release --features cli --test faults
 
 .PHONY: fault-images
 fault-images:

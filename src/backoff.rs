@@ -183,6 +183,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::inputs;
     use proptest::prelude::*;
 
     fn parse(text: &str) -> Result<Backoff, serde_json::Error> {
@@ -219,6 +220,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(inputs(256))]
+
         #[test]
         fn exponential_delays_never_shrink_and_never_pass_their_cap(
             initial in 1u64..10_000_000, factor in 1.0f64..1e9, max in 1u64..u64::MAX / 2, waits in 0u32..200,

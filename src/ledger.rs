@@ -125,9 +125,12 @@ pub(crate) fn cut(text: &str, bytes: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::inputs;
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(inputs(256))]
+
         #[test]
         fn the_history_stays_within_its_bounds_and_keeps_the_newest(texts in prop::collection::vec(".{0,3000}", 1..40)) {
             let at = Timestamp::from_millis(1);

@@ -85,6 +85,8 @@ mod failure;
 mod handler;
 mod headers;
 mod hop;
+#[cfg(test)]
+mod inputs;
 mod ledger;
 mod message;
 mod policy;

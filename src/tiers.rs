@@ -52,6 +52,7 @@ fn millis(delay: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::inputs;
     use proptest::prelude::*;
 
     fn tiers(millis: &[u64]) -> Tiers {
@@ -75,6 +76,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(inputs(256))]
+
         #[test]
         fn a_wait_is_never_shorter_than_asked_and_at_most_one_tier_longer(
             set in prop::collection::btree_set(1u64..1_000_000, 1..8),

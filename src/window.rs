@@ -57,6 +57,7 @@ pub(crate) fn order<T>(held: &mut [T], highest_count: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::inputs;
     use proptest::prelude::*;
 
     const WINDOW: Window = Window { full: 100, limit: 10, immediate: 1 };
@@ -119,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(40))]
+        #![proptest_config(inputs(40))]
 
         #[test]
         fn poison_parks_itself_and_no_innocent(
@@ -144,6 +145,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(inputs(256))]
+
         #[test]
         fn the_window_is_never_closed_and_never_above_the_prefetch(
             full in 1u16.., limit in 1u32..1000, immediate in any::<u32>(), count in prop::option::of(any::<u32>()), current in 1u16..,

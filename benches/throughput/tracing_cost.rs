@@ -15,18 +15,22 @@ use crate::report::Report;
 use crate::{Result, rehop_side};
 
 const OFF: &str = "telemetry off";
+const UNSAMPLED: &str = "tracing on, nothing sampled";
+const EXPORTED: &str = "tracing on, everything exported to a receiver";
+const WITH_METRICS: &str = "the same, and metrics";
+const VARIANTS: [&str; 4] = [OFF, UNSAMPLED, EXPORTED, WITH_METRICS];
 
 pub(crate) async fn compare(bench: &Bench) -> Result<u64> {
     choose_cryptography();
     let receiver = receive().await?;
-    let mut report = Report::new(format!("{}, with telemetry", Job::Success.title(bench.sizes)), OFF);
-    for round in 0..bench.sizes.rounds {
-        for (variant, providers) in [
-            (OFF, Providers { traces: None, metrics: None }),
-            ("tracing on, nothing sampled", Providers::tracing(Sampler::AlwaysOff, receiver)?),
-            ("tracing on, everything exported to a receiver", Providers::tracing(Sampler::AlwaysOn, receiver)?),
-            ("the same, and metrics", Providers::tracing(Sampler::AlwaysOn, receiver)?.with_metrics(receiver)?),
-        ] {
+    // Few per cent are to be seen, so there are more rounds than elsewhere, and each variant comes first, second, and so on
+    // equally often: what runs before leaves work to the broker.
+    let rounds = 3 * VARIANTS.len();
+    let mut report = Report::new(format!("{}, with telemetry ({rounds} rounds)", Job::Success.title(bench.sizes)), OFF);
+    for round in 0..rounds {
+        for turn in 0..VARIANTS.len() {
+            let variant = VARIANTS[(round + turn) % VARIANTS.len()];
+            let providers = Providers::of(variant, receiver)?;
             providers.install();
             report.add(variant, rehop_side::run(bench, Job::Success, "rehop", round).await?);
             tokio::task::spawn_blocking(move || providers.shutdown()).await?;
@@ -50,6 +54,15 @@ struct Providers {
 }
 
 impl Providers {
+    fn of(variant: &str, receiver: SocketAddr) -> Result<Self> {
+        match variant {
+            OFF => Ok(Self { traces: None, metrics: None }),
+            UNSAMPLED => Self::tracing(Sampler::AlwaysOff, receiver),
+            EXPORTED => Self::tracing(Sampler::AlwaysOn, receiver),
+            _ => Self::tracing(Sampler::AlwaysOn, receiver)?.with_metrics(receiver),
+        }
+    }
+
     fn tracing(sampler: Sampler, receiver: SocketAddr) -> Result<Self> {
         let exporter = SpanExporter::builder()
             .with_http()

@@ -1,7 +1,6 @@
 //! The wire contract under the values that it is meant for, and under all others.
 //!
-//! Each run tries about 25,000 random values: 6,000 messages with one hostile header, 1,000 with up to sixteen, 1,000 with a producer's
-//! own headers of every type, 400 ledgers and 400 tables. `PROPTEST_CASES` does not change these numbers.
+//! Each property says how many random values it tried; `REHOP_INPUTS=100` tries a hundred times as many.
 
 use bytes::Bytes;
 use lapin::protocol::basic::gen_properties;
@@ -10,6 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
+use crate::inputs::inputs;
 use crate::policy::tests::fresh;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -197,7 +197,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(inputs(400))]
 
     #[test]
     fn what_a_copy_carries_into_a_wait_is_read_back_at_home(
@@ -218,7 +218,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(inputs(1_000))]
 
     /// All headers of ours at once, at home and on a first delivery.
     #[test]
@@ -260,7 +260,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(6_000))]
+    #![proptest_config(inputs(6_000))]
 
     /// Everything in order but one header.
     #[test]
@@ -282,7 +282,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(inputs(1_000))]
 
     #[test]
     fn a_producers_own_headers_come_home_as_they_were(
@@ -299,7 +299,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(inputs(400))]
 
     #[test]
     fn the_estimate_is_never_below_what_goes_over_the_wire(
@@ -316,7 +316,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(inputs(60))]
 
     #[test]
     fn whatever_is_filled_in_a_copy_fits_into_a_frame_or_is_refused(filling in 100_000usize..140_000, index in any::<Index>()) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::inputs::inputs;
 use crate::ledger::Ledger;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -159,6 +160,8 @@ fn failures() -> impl Strategy<Value = Failure> {
 }
 
 proptest! {
+    #![proptest_config(inputs(2_000))]
+
     #[test]
     fn every_failure_is_decided_within_the_rules(policy in policies(), ledger in ledgers(), failure in failures()) {
         let decision = decide(&policy, &ledger, &Err(failure.clone()), NOW);

@@ -161,6 +161,7 @@ pub(crate) fn headers_of(context: &Context) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::inputs;
     use proptest::prelude::*;
 
     const SAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -211,6 +212,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(inputs(2_000))]
+
         #[test]
         fn no_text_makes_reading_panic(text in ".{0,80}") {
             let _ = parse(&text, TraceState::default());

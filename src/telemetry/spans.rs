@@ -140,22 +140,21 @@ impl QueueTracer {
         let span = context.span();
         if span.is_recording() {
             let (exchange, routing_key) = (arrival.exchange.as_str(), arrival.routing_key.as_str());
-            span.set_attribute(KeyValue::new(
-                names::DESTINATION_NAME,
-                format!("{exchange}:{routing_key}:{}", self.queue),
-            ));
-            span.set_attribute(KeyValue::new(names::ROUTING_KEY, routing_key.to_owned()));
-            span.set_attribute(KeyValue::new(
-                names::DELIVERY_TAG,
-                i64::try_from(envelope.delivery_tag).unwrap_or(i64::MAX),
-            ));
-            span.set_attribute(KeyValue::new(names::BODY_SIZE, i64::try_from(envelope.body.len()).unwrap_or(i64::MAX)));
-            if let Some(id) = envelope.properties.message_id() {
-                span.set_attribute(KeyValue::new(names::MESSAGE_ID, id.to_string()));
-            }
-            if let Some(id) = envelope.properties.correlation_id() {
-                span.set_attribute(KeyValue::new(names::CONVERSATION_ID, id.to_string()));
-            }
+            let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            let destination = format!("{exchange}:{routing_key}:{}", self.queue);
+            let mut attributes = vec![
+                KeyValue::new(names::DESTINATION_NAME, destination),
+                KeyValue::new(names::ROUTING_KEY, routing_key.to_owned()),
+                KeyValue::new(names::DELIVERY_TAG, number(envelope.delivery_tag)),
+                KeyValue::new(names::BODY_SIZE, number(envelope.body.len() as u64)),
+            ];
+            let properties = &envelope.properties;
+            attributes.extend(
+                [(names::MESSAGE_ID, properties.message_id()), (names::CONVERSATION_ID, properties.correlation_id())]
+                    .into_iter()
+                    .filter_map(|(name, id)| Some(KeyValue::new(name, id.as_ref()?.to_string()))),
+            );
+            span.set_attributes(attributes);
         }
         ProcessSpan { context }
     }

@@ -51,7 +51,7 @@ async fn run(cases: &[Case], wanted: &[String]) -> bool {
     let password = Alphanumeric.sample_string(&mut rand::rng(), 24);
     let directory = std::env::temp_dir().join(format!("rehop-faults-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let mut verdict = Verdict::default();
+    let mut verdicts: Vec<Verdict> = Vec::new();
     runner::quiet_panics();
     runner::heading();
     for (index, tag) in versions.into_iter().enumerate() {
@@ -62,30 +62,28 @@ async fn run(cases: &[Case], wanted: &[String]) -> bool {
             .filter(|case| index == 0 || case.needs != Needs::Cluster)
             .collect();
         let ground = Ground::new(tag, long, directory.clone(), password.as_str().into());
-        runner::run(&ground, &selected, &mut verdict).await;
+        verdicts.push(runner::run(&ground, &selected).await);
     }
+    runner::sums(&verdicts);
+    let mut failed: Vec<String> = verdicts.into_iter().flat_map(|verdict| verdict.failed).collect();
     let (files, telling) = runner::files_with(&directory, &password);
-    if !telling.is_empty() {
-        verdict.failed.push(format!("the password is in {telling:?}"));
-    }
     println!(
-        "{} cases, {} messages sent and confirmed, {} lost, {} duplicates; the password is in {} of {files} logs; {:.0} s",
-        verdict.cases,
-        verdict.sent,
-        verdict.lost,
-        verdict.duplicates,
+        "the password is in {} of the services' {files} logs; {:.0} s",
         telling.len(),
-        begun.elapsed().as_secs_f64(),
+        begun.elapsed().as_secs_f64()
     );
-    for failure in &verdict.failed {
+    if !telling.is_empty() {
+        failed.push(format!("the password is in {telling:?}"));
+    }
+    for failure in &failed {
         println!("FAILED: {failure}");
     }
-    if verdict.failed.is_empty() {
+    if failed.is_empty() {
         std::fs::remove_dir_all(&directory).unwrap();
     } else {
         println!("the services' logs are in {}", directory.display());
     }
-    verdict.failed.is_empty()
+    failed.is_empty()
 }
 
 fn variable(name: &str) -> Option<String> {

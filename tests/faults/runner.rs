@@ -50,9 +50,10 @@ impl Case {
     }
 }
 
-/// How the whole run went.
+/// How the run on one version went.
 #[derive(Default)]
 pub(crate) struct Verdict {
+    pub(crate) version: String,
     pub(crate) cases: usize,
     pub(crate) sent: usize,
     pub(crate) duplicates: usize,
@@ -60,8 +61,10 @@ pub(crate) struct Verdict {
     pub(crate) failed: Vec<String>,
 }
 
-/// No case may take longer, or the run would hang with it.
-const CASE_LIMIT: Duration = Duration::from_secs(900);
+/// No case may take longer, or the run would hang with it. The soak takes as long as it is told, and some minutes more.
+fn case_limit() -> Duration {
+    Duration::from_secs(900) + crate::cases::soak_lasts()
+}
 
 pub(crate) fn heading() {
     println!(
@@ -70,9 +73,27 @@ pub(crate) fn heading() {
     );
 }
 
+/// The figures of all versions, under one heading.
+pub(crate) fn sums(verdicts: &[Verdict]) {
+    let row = |version: &str, sums: [usize; 4]| {
+        println!("{version:>9} {:>6} {:>14} {:>5} {:>11}", sums[0], sums[1], sums[2], sums[3]);
+    };
+    println!("\n{:>9} {:>6} {:>14} {:>5} {:>11}", "RabbitMQ", "cases", "messages sent", "lost", "duplicates");
+    let mut all = [0; 4];
+    for verdict in verdicts {
+        let sums = [verdict.cases, verdict.sent, verdict.lost, verdict.duplicates];
+        row(&verdict.version, sums);
+        all.iter_mut().zip(sums).for_each(|(all, one)| *all += one);
+    }
+    if verdicts.len() > 1 {
+        row("all", all);
+    }
+}
+
 /// Runs these cases on one version, some at a time, those that need much last and alone.
-pub(crate) async fn run(ground: &Ground, cases: &[&Case], verdict: &mut Verdict) {
+pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
     let version: Arc<str> = ground.version().await.into();
+    let mut verdict = Verdict { version: version.to_string(), ..Verdict::default() };
     for (needs, at_once) in [(Needs::Corner, 4), (Needs::Broker, 2), (Needs::Cluster, 1)] {
         let runs = cases.iter().filter(|case| case.needs == needs).map(|case| {
             let (ground, version) = (ground.clone(), version.clone());
@@ -80,10 +101,10 @@ pub(crate) async fn run(ground: &Ground, cases: &[&Case], verdict: &mut Verdict)
                 let begun = Instant::now();
                 // A case that panics has failed; what it may have left half done was its own.
                 let run = AssertUnwindSafe((case.run)(ground)).catch_unwind();
-                let result = match tokio::time::timeout(CASE_LIMIT, run).await {
+                let result = match tokio::time::timeout(case_limit(), run).await {
                     Ok(Ok(account)) => Ok(account),
                     Ok(Err(payload)) => Err(panic_text(payload.as_ref())),
-                    Err(_) => Err(format!("not done within {CASE_LIMIT:?}")),
+                    Err(_) => Err(format!("not done within {:?}", case_limit())),
                 };
                 row(&version, case.sentence, &result, begun.elapsed());
                 (case.sentence, result)
@@ -105,6 +126,7 @@ pub(crate) async fn run(ground: &Ground, cases: &[&Case], verdict: &mut Verdict)
             }
         }
     }
+    verdict
 }
 
 fn row(version: &str, sentence: &str, result: &Result<Account, String>, took: Duration) {

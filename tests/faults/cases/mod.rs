@@ -16,6 +16,8 @@ mod upgrade;
 
 use crate::runner::{Case, Needs, case};
 
+pub(crate) use soak::lasts as soak_lasts;
+
 pub(crate) fn all() -> Vec<Case> {
     use Needs::{Broker, Cluster, Corner};
     vec![
