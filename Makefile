@@ -54,7 +54,7 @@ faults: $(if $(FAULT_VERSIONS),fault-images,broker) ## the long run of the fault
 # First the properties that need no broker, with a hundred times as many random inputs as `make test` tries.
 .PHONY: run-faults
 run-faults:
-	REHOP_INPUTS=100 $(CARGO) test --release --features cli --lib
+	REHOP_TEST_INPUTS=100 $(CARGO) test --release --features cli --lib
 	REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' $(CARGO) test --release --features cli --test faults
 
 .PHONY: fault-images

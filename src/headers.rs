@@ -359,7 +359,8 @@ impl Reader<'_> {
             return None;
         }
         if due.since(since.min(now)) > LONGEST_WAIT {
-            self.ignore(DUE_AT, "no wait is that long");
+            let absurd = if due > now + LONGEST_WAIT { DUE_AT } else { WAITING_SINCE };
+            self.ignore(absurd, "no wait is that long");
             return None;
         }
         Some(Wait { since, due, tier })
