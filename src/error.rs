@@ -4,10 +4,24 @@ use std::time::Duration;
 
 use crate::settings::SettingsError;
 
+/// `unwrap()`, and a `main` that returns an error, print it by `Debug`; what to do next stands in its text.
+macro_rules! debug_is_display {
+    ($($error:ty),+) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, formatter)
+            }
+        }
+    )+};
+}
+pub(crate) use debug_is_display;
+
+debug_is_display!(Error);
+
 /// Why a consumer could not start.
 ///
 /// Once it runs, nothing of this ends it: it reconnects, declares and subscribes again, and logs what is wrong.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The settings are wrong.

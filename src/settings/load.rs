@@ -26,7 +26,7 @@ const LITERAL: [&str; 8] = [
 ];
 
 /// What is wrong with the settings, and where it was said.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// A value is wrong, missing or unknown.
@@ -56,6 +56,8 @@ pub enum SettingsError {
         problem: String,
     },
 }
+
+crate::error::debug_is_display!(SettingsError);
 
 impl SettingsError {
     pub(super) fn invalid(key: String, problem: String) -> Self {

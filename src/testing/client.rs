@@ -40,8 +40,10 @@ pub struct Client {
     publishing: Mutex<Option<Channel>>,
 }
 
+crate::error::debug_is_display!(ClientError);
+
 /// Why the test client could not do what it was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The broker refused, or the connection is gone.

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
+crate::error::debug_is_display!(BrokerError);
+
 /// Why a test broker could not be had, or could not be made to do what a test asked of it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
     /// No way to a broker is open on this machine.

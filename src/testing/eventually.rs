@@ -38,8 +38,10 @@ impl<O: Observed, E: fmt::Display> Observed for Result<O, E> {
     }
 }
 
+crate::error::debug_is_display!(NotInTime);
+
 /// What was awaited did not happen in time.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("not within {within:?}: {what}; last seen: {last} (looked {looks} times)")]
 pub struct NotInTime {
     what: String,
