@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rehop::testing::{Broker, Proxy, Publish, eventually};
+use rehop::testing::{Publish, eventually};
 use rehop::{Failure, Message, TopologyMode};
-use secrecy::SecretString;
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use crate::support::{Fixture, Log, SOON, fragile_broker, millis};
 
@@ -51,14 +49,7 @@ async fn a_memory_alarm_holds_copies_back_and_loses_none() {
     broker.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]).await.unwrap();
     let alarms = async || broker.rabbitmqctl(&["eval", "rabbit_alarm:get_alarms()."]).await;
     eventually(SOON, "the alarm is on", async || alarms().await.map(|alarms| alarms.trim() != "[]")).await.unwrap();
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |_| {
-            log.push(());
-            async { Err(Failure::permanent("no")) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
     seen.reaches(1).await;
     // The broker blocks a connection at its first publish, which may still arrive.
     assert!(fixture.client.depth(&fixture.parked()).await.unwrap() <= 1);
@@ -99,14 +90,7 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
     fixture.settings.queue_mut(&fixture.queue).declare = rehop::Declare::Existing;
     let declare = async || fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum" })).await;
     declare().await.unwrap();
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |_| {
-            log.push(());
-            async { Ok(()) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
     fixture.publish("x").await;
     seen.reaches(1).await;
     fixture.client.delete_queue(&fixture.queue).await.unwrap();
@@ -122,12 +106,9 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and_no_loss() {
     for reset in [false, true] {
-        let url = Broker::shared().await.amqp_url();
-        let proxy = Arc::new(Proxy::start(url).await.unwrap());
-        let mut fixture = Fixture::new("lost-under").await;
-        fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+        let (fixture, proxy) = Fixture::behind_proxy("lost-under").await;
         let seen = Log::default();
-        let (log, cut) = (seen.clone(), proxy.clone());
+        let (log, cut) = (seen.clone(), Arc::new(proxy));
         let run = fixture
             .serve(move |message| {
                 let count = log.push(message.redelivered());
@@ -150,23 +131,9 @@ async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and
 /// Only the publishing connection is silent: the delivery stays unacked, and is settled once when copies can be sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_acked_while_copies_cannot_be_published() {
-    let url = Broker::shared().await.amqp_url();
-    let proxy = Proxy::start(url).await.unwrap();
-    let mut fixture = Fixture::new("silent-publisher").await;
-    fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+    let (mut fixture, proxy) = Fixture::behind_proxy("silent-publisher").await;
     fixture.settings.broker.timeout = Duration::from_secs(1);
-    let (gate, seen) = (Arc::new(Semaphore::new(1)), Log::default());
-    let (pass, log) = (gate.clone(), seen.clone());
-    let run = fixture
-        .serve(move |_| {
-            let (pass, log) = (pass.clone(), log.clone());
-            async move {
-                log.push(());
-                pass.acquire().await.unwrap().forget();
-                Err(Failure::permanent("no"))
-            }
-        })
-        .await;
+    let (run, seen, gate) = fixture.serve_gated(1, Err(Failure::permanent("no"))).await;
     fixture.publish("first").await;
     fixture.drain_parked(1).await;
     fixture.publish("second").await;
@@ -227,14 +194,7 @@ async fn a_shutdown_while_copies_are_refused_leaves_their_messages_with_the_brok
     fixture.client.declare_queue(&parked, full).await.unwrap();
     fixture.client.bind(&parked, &park, &fixture.queue, json!({})).await.unwrap();
     fixture.settings.topology = TopologyMode::Check;
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |_| {
-            log.push(());
-            async { Err(Failure::permanent("no")) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
     fixture.publish("parked").await;
     fixture.has_depth(&parked, 1).await;
     fixture.publish("kept").await;

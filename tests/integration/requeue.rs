@@ -11,14 +11,8 @@ async fn attempts_at_once_come_before_each_wait_and_no_message_gets_more_attempt
     let mut fixture = Fixture::new("immediate").await;
     fixture.retry().immediate = Some(2);
     fixture.retry().delays = millis([100]);
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            log.push((message.attempt(), message.hop()));
-            async { Err(Failure::transient("no")) }
-        })
-        .await;
+    let (run, seen) =
+        fixture.serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     let summary = run.stop().await;

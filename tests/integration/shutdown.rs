@@ -1,12 +1,9 @@
 //! Stopping: nothing more is taken, nothing is lost, and the summary says how it went.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rehop::testing::{Broker, Proxy, Publish};
+use rehop::testing::Publish;
 use rehop::{Failure, Stopped};
-use secrecy::SecretString;
-use tokio::sync::Semaphore;
 
 use crate::support::{Fixture, Log};
 
@@ -18,18 +15,7 @@ async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
     fixture.declare().await;
     let queue = fixture.queue.clone();
     fixture.client.publish_many((0..20).map(|_| Publish::to_queue(&queue))).await.unwrap();
-    let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
-    let (pass, log) = (gate.clone(), started.clone());
-    let run = fixture
-        .serve(move |_| {
-            let (pass, log) = (pass.clone(), log.clone());
-            async move {
-                log.push(());
-                pass.acquire().await.unwrap().forget();
-                Ok(())
-            }
-        })
-        .await;
+    let (run, started, gate) = fixture.serve_gated(0, Ok(())).await;
     started.reaches(2).await;
     fixture.has_depth(&queue, 0).await;
     let stopping = run.begin_stop();
@@ -45,18 +31,7 @@ async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_handler_that_fails_during_the_shutdown_is_settled_like_any_other() {
     let fixture = Fixture::new("fails-late").await;
-    let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
-    let (pass, log) = (gate.clone(), started.clone());
-    let run = fixture
-        .serve(move |_| {
-            let (pass, log) = (pass.clone(), log.clone());
-            async move {
-                log.push(());
-                pass.acquire().await.unwrap().forget();
-                Err(Failure::permanent("late"))
-            }
-        })
-        .await;
+    let (run, started, gate) = fixture.serve_gated(0, Err(Failure::permanent("late"))).await;
     fixture.publish("x").await;
     started.reaches(1).await;
     let stopping = run.begin_stop();
@@ -88,10 +63,7 @@ async fn a_handler_that_outlasts_the_grace_time_is_left_to_the_broker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_stops_in_time_while_the_broker_is_away() {
-    let url = Broker::shared().await.amqp_url();
-    let proxy = Proxy::start(url).await.unwrap();
-    let mut fixture = Fixture::new("stop-away").await;
-    fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+    let (fixture, proxy) = Fixture::behind_proxy("stop-away").await;
     let run = fixture.serve_always(Ok(())).await;
     proxy.refuse().await;
     proxy.cut();
@@ -108,24 +80,10 @@ async fn a_service_stops_in_time_while_the_broker_is_away() {
 /// Silence is worse than absence: connections look alive, and nothing is answered. The handler's copy cannot be published.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_stops_within_its_limits_while_the_broker_is_silent() {
-    let url = Broker::shared().await.amqp_url();
-    let proxy = Proxy::start(url).await.unwrap();
-    let mut fixture = Fixture::new("stop-silent").await;
-    fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+    let (mut fixture, proxy) = Fixture::behind_proxy("stop-silent").await;
     fixture.settings.shutdown.grace = Duration::from_secs(1);
     fixture.settings.broker.timeout = Duration::from_secs(2);
-    let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
-    let (pass, log) = (gate.clone(), started.clone());
-    let run = fixture
-        .serve(move |_| {
-            let (pass, log) = (pass.clone(), log.clone());
-            async move {
-                log.push(());
-                pass.acquire().await.unwrap().forget();
-                Err(Failure::permanent("no"))
-            }
-        })
-        .await;
+    let (run, started, gate) = fixture.serve_gated(0, Err(Failure::permanent("no"))).await;
     fixture.publish("x").await;
     started.reaches(1).await;
     proxy.pause();

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use rehop::testing::{Broker, Client, Namespace, Publish, Received, eventually};
+use rehop::testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventually};
 use rehop::{
     Backoff, ConsumeSettings, Failure, Message, Raw, Rehop, RetrySettings, Settings, Summary, Timestamp, Topology,
 };
 use secrecy::SecretString;
-use tokio::sync::{MutexGuard, OnceCell, oneshot};
+use tokio::sync::{MutexGuard, OnceCell, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -37,6 +37,15 @@ impl Fixture {
         settings.retry.immediate = Some(0);
         settings.shutdown.grace = Duration::from_secs(5);
         Self { client: Client::connect(url).await.unwrap(), settings, queue: namespace.queue("orders"), namespace }
+    }
+
+    /// A service that reaches the shared broker through a proxy; the fixture's client does not.
+    pub(crate) async fn behind_proxy(test: &str) -> (Self, Proxy) {
+        let url = Broker::shared().await.amqp_url();
+        let proxy = Proxy::start(url).await.unwrap();
+        let mut fixture = Self::new(test).await;
+        fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+        (fixture, proxy)
     }
 
     pub(crate) fn parked(&self) -> String {
@@ -69,6 +78,40 @@ impl Fixture {
     /// A service whose handler gives the same answer each time.
     pub(crate) async fn serve_always(&self, result: Result<(), Failure>) -> Running {
         self.serve(move |_| std::future::ready(result.clone())).await
+    }
+
+    /// A service that notes something of each message before it gives the same answer.
+    pub(crate) async fn serve_noting<T: Send + 'static>(
+        &self,
+        note: impl Fn(&Message<Bytes>) -> T + Send + Sync + 'static,
+        result: Result<(), Failure>,
+    ) -> (Running, Log<T>) {
+        let seen = Log::default();
+        let log = seen.clone();
+        let serving = self.serve(move |message| {
+            log.push(note(&message));
+            std::future::ready(result.clone())
+        });
+        (serving.await, seen)
+    }
+
+    /// A service whose handlers note that they have started, and each wait for a permit before they answer.
+    pub(crate) async fn serve_gated(
+        &self,
+        permits: usize,
+        result: Result<(), Failure>,
+    ) -> (Running, Log<()>, Arc<Semaphore>) {
+        let (gate, started) = (Arc::new(Semaphore::new(permits)), Log::default());
+        let (pass, log) = (gate.clone(), started.clone());
+        let serving = self.serve(move |_| {
+            let (pass, log, result) = (pass.clone(), log.clone(), result.clone());
+            async move {
+                log.push(());
+                pass.acquire().await.unwrap().forget();
+                result
+            }
+        });
+        (serving.await, started, gate)
     }
 
     pub(crate) async fn is_declared(&self, queue: &str) {
@@ -187,16 +230,16 @@ impl<T> Log<T> {
     pub(crate) fn owners(&self) -> usize {
         Arc::strong_count(&self.0)
     }
-}
 
-impl<T: Clone> Log<T> {
     /// Returns how many there are now.
     pub(crate) fn push(&self, seen: T) -> usize {
         let mut log = self.0.lock().unwrap();
         log.push(seen);
         log.len()
     }
+}
 
+impl<T: Clone> Log<T> {
     pub(crate) fn all(&self) -> Vec<T> {
         self.0.lock().unwrap().clone()
     }

@@ -4,7 +4,7 @@ use rehop::testing::Publish;
 use rehop::{BindingSettings, Declare, Error, Failure, QueueType, TopologyMode};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, SOON, millis};
+use crate::support::{Fixture, SOON, millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_with_another_delivery_limit_is_not_touched_and_the_error_names_both_values() {
@@ -20,14 +20,7 @@ async fn a_queue_with_another_delivery_limit_is_not_touched_and_the_error_names_
     assert!(error.to_string().contains("nothing was changed"), "{error}");
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 1);
     fixture.retry().delivery_limit = Some(7);
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |_| {
-            log.push(());
-            async { Ok(()) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
     seen.reaches(1).await;
     run.stop().await;
 }
@@ -73,14 +66,8 @@ async fn takes_existing(test: &str, queue_type: &str, known_as: Option<QueueType
     let queue = fixture.settings.queue_mut(&fixture.queue);
     (queue.declare, queue.queue_type) = (Declare::Existing, known_as);
     fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": queue_type })).await.unwrap();
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            log.push((message.attempt(), message.hop()));
-            async { Err(Failure::transient("no")) }
-        })
-        .await;
+    let (run, seen) =
+        fixture.serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     rehop::testing::eventually(SOON, "the parked queue is there", async || {
         fixture.client.depth(&fixture.parked()).await.is_ok()

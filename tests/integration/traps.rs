@@ -59,14 +59,8 @@ async fn cc_and_bcc_are_not_routed_again_and_cc_is_kept_in_a_header_of_ours() {
 #[tokio::test(flavor = "multi_thread")]
 async fn user_id_is_taken_off_the_copy_and_still_told_to_the_handler() {
     let fixture = Fixture::new("user-id").await;
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            log.push(message.user_id().map(str::to_owned));
-            async { Err(Failure::transient("no")) }
-        })
-        .await;
+    let (run, seen) =
+        fixture.serve_noting(|message| message.user_id().map(str::to_owned), Err(Failure::transient("no"))).await;
     let message = fixture.to_queue().properties(|it| it.user_id = Some("guest".to_owned()));
     fixture.client.publish(message).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
@@ -79,14 +73,8 @@ async fn user_id_is_taken_off_the_copy_and_still_told_to_the_handler() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forged_user_id_header_of_ours_is_not_believed() {
     let fixture = Fixture::new("forged-user-id").await;
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            log.push(message.user_id().map(str::to_owned));
-            async { Err(Failure::transient("no")) }
-        })
-        .await;
+    let (run, seen) =
+        fixture.serve_noting(|message| message.user_id().map(str::to_owned), Err(Failure::transient("no"))).await;
     fixture.client.publish(fixture.to_queue().header("rehop-user-id", "admin")).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
@@ -133,14 +121,7 @@ async fn a_message_replayed_with_its_old_death_and_count_headers_goes_through_al
     let queue = fixture.queue.clone();
     let tier = format!("{}.wait.100", fixture.namespace.name());
     let death = |queue: &str, reason: &str| json!({ "queue": queue, "reason": reason, "count": 5, "exchange": "", "routing-keys": [queue], "time": { "$amqp": { "Timestamp": 1_700_000_000 } } });
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            log.push(message.attempt());
-            async { Err(Failure::transient("no")) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     let message = fixture
         .to_queue()
         .header("x-death", json!([death(&queue, "delivery_limit"), death(&tier, "expired")]))
@@ -251,14 +232,7 @@ async fn hostile_headers_by_the_return_exchange_stop_nothing() {
 async fn an_absurd_due_date_does_not_keep_a_message_waiting() {
     let fixture = Fixture::new("absurd-due").await;
     fixture.declare().await;
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |_| {
-            log.push(());
-            async { Ok(()) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
     let message = Publish::to(format!("{}.return", fixture.namespace.name()), "key")
         .header("return-to", fixture.queue.as_str())
         .header("wait-for", 100)

@@ -47,13 +47,11 @@ async fn a_retry_after_longer_than_any_tier_waits_in_several_legs_and_no_handler
 async fn a_wait_of_several_legs_uses_up_one_of_the_policys_waits() {
     let mut fixture = Fixture::new("legs-budget").await;
     fixture.retry().delays = millis([100, 100]);
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            log.push((message.attempt(), message.hop(), message.errors().len()));
-            async { Err(Failure::transient("busy").after(Duration::from_millis(250))) }
-        })
+    let (run, seen) = fixture
+        .serve_noting(
+            |message| (message.attempt(), message.hop(), message.errors().len()),
+            Err(Failure::transient("busy").after(Duration::from_millis(250))),
+        )
         .await;
     fixture.publish("x").await;
     fixture.drain_parked(1).await;
@@ -74,14 +72,7 @@ async fn a_retry_after_above_the_longest_delay_parks_the_message_at_once() {
 async fn waits_follow_the_delays_in_order_and_are_never_shorter() {
     let mut fixture = Fixture::new("in-order").await;
     fixture.retry().delays = millis([200, 100]);
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |_| {
-            log.push(Instant::now());
-            async { Err(Failure::transient("no")) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|_| Instant::now(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let seen = seen.reaches(3).await;
     run.stop().await;
@@ -91,14 +82,7 @@ async fn waits_follow_the_delays_in_order_and_are_never_shorter() {
 
 /// Publishes one message to a service whose handler always fails, and returns how many attempts there were and the reason.
 async fn attempts_until_parked(fixture: &Fixture, message: Publish) -> (usize, String) {
-    let seen = Log::default();
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |_| {
-            log.push(());
-            async { Err(Failure::transient("no")) }
-        })
-        .await;
+    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::transient("no"))).await;
     fixture.client.publish(message).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
