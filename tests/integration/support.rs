@@ -165,7 +165,7 @@ impl Fixture {
     /// What a service that cannot start says.
     pub(crate) async fn start_error(&self) -> rehop::Error {
         let run = self.connect().await.consumer_with(self.queue.clone(), Raw, |_: Message<Bytes>| async { Ok(()) });
-        Running::start(run).ended().await.unwrap_err()
+        tokio::time::timeout(SOON, run.into_future()).await.expect("the service ends in time").unwrap_err()
     }
 }
 
@@ -189,7 +189,15 @@ impl Running {
         let run = rehop.with_graceful_shutdown(async {
             let _ = stopped.await;
         });
-        Self { stop, task: tokio::spawn(run.into_future()) }
+        let task = tokio::spawn(async {
+            let ended = run.await;
+            if let Err(error) = &ended {
+                // A test that waits for what the service should do would not learn why it waits in vain.
+                eprintln!("a service ended: {error}");
+            }
+            ended
+        });
+        Self { stop, task }
     }
 
     pub(crate) async fn stop(self) -> Summary {
