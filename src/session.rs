@@ -12,6 +12,7 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, describe};
 use crate::hop::{self, Taken};
@@ -51,6 +52,9 @@ pub(crate) struct Session<'a> {
     inbox: VecDeque<Taken>,
     /// May be poison: handled after all others, few at a time.
     held: Vec<Taken>,
+    /// Handlers of this session's deliveries. Those of an earlier session may run on for long, for nobody: the broker has
+    /// their deliveries again.
+    own: TaskTracker,
     lost: CancellationToken,
     _lost_with_the_session: DropGuard,
 }
@@ -83,6 +87,7 @@ impl<'a> Session<'a> {
             has_taken: false,
             inbox: VecDeque::new(),
             held: Vec::new(),
+            own: TaskTracker::new(),
             _lost_with_the_session: lost.clone().drop_guard(),
             lost,
         })
@@ -147,7 +152,7 @@ impl<'a> Session<'a> {
             return;
         }
         for taken in self.inbox.drain(..free.min(self.inbox.len())) {
-            running.spawn(hop::run(self.queue.clone(), taken));
+            running.spawn(self.own.track_future(hop::run(self.queue.clone(), taken)));
         }
     }
 
@@ -219,9 +224,10 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Starts everything in the inbox and waits until nothing is running. False when the caller wants to stop instead.
+    /// Starts everything in the inbox and waits until nothing of this session is running. False when the caller wants to stop
+    /// instead.
     async fn finish_all(&mut self, running: &mut JoinSet<()>, stop: &CancellationToken) -> Result<bool, Error> {
-        while !self.inbox.is_empty() || !running.is_empty() {
+        while !self.inbox.is_empty() || !self.own.is_empty() {
             self.start(running);
             if !self.one_finished(running, stop).await? {
                 return Ok(false);
@@ -241,12 +247,12 @@ impl<'a> Session<'a> {
                     reap(finished);
                     return Ok(true);
                 }
-                () = wait_for_health(&self.queue), if running.is_empty() => return Ok(true),
+                () = wait_for_health(&self.queue), if self.own.is_empty() && !self.queue.publisher.is_healthy() => return Ok(true),
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     if !self.channel.status().connected() {
                         return Err(self.lost_by("the channel was closed".to_owned()));
                     }
-                    if running.is_empty() {
+                    if self.own.is_empty() {
                         return Ok(true);
                     }
                 }

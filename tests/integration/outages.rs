@@ -1,5 +1,6 @@
 //! The broker goes away, loses the queue, blocks or refuses: nothing is acked before its copy is confirmed.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,6 +127,56 @@ async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and
         assert_eq!(parked[0].text(), "x");
         assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0, "{summary:?}");
     }
+}
+
+/// The broker has the delivery of such a handler again. Messages that another instance lost with its connection come to this one
+/// and are handled apart, which waits for handlers; but not for that one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_left_over_from_a_lost_connection_holds_nothing_up() {
+    let (mut fixture, proxy) = Fixture::behind_proxy("left-over").await;
+    fixture.settings.shutdown.grace = Duration::from_millis(300);
+    let (handled, stuck) = (Log::default(), Log::default());
+    let (log, stuck_log) = (handled.clone(), stuck.clone());
+    let run = fixture
+        .serve(move |message| {
+            let sticks = message.raw_body().as_ref() == b"sticks" && !message.redelivered();
+            if sticks {
+                stuck_log.push(())
+            } else {
+                log.push(())
+            };
+            async move { if sticks { std::future::pending().await } else { Ok(()) } }
+        })
+        .await;
+    fixture.publish("sticks").await;
+    stuck.reaches(1).await;
+    proxy.cut();
+    handled.reaches(1).await;
+    // A fresh message opens the window, and whatever came back is strange from now on.
+    fixture.publish("fresh").await;
+    handled.reaches(2).await;
+    let other_proxy = fixture.put_behind_proxy().await;
+    let taken = Log::default();
+    let log = taken.clone();
+    let other = fixture
+        .serve(move |_| {
+            log.push(());
+            std::future::pending()
+        })
+        .await;
+    let published = Cell::new(2);
+    eventually(SOON, "the other instance has taken a message", async || {
+        fixture.publish("for either").await;
+        published.update(|count| count + 1);
+        !taken.all().is_empty()
+    })
+    .await
+    .unwrap();
+    other_proxy.refuse().await;
+    other_proxy.cut();
+    handled.reaches(published.get()).await;
+    run.stop().await;
+    other.stop().await;
 }
 
 /// Only the publishing connection is silent: the delivery stays unacked, and is settled once when copies can be sent again.

@@ -39,13 +39,19 @@ impl Fixture {
         Self { client: Client::connect(url).await.unwrap(), settings, queue: namespace.queue("orders"), namespace }
     }
 
-    /// A service that reaches the shared broker through a proxy; the fixture's client does not.
+    /// A fixture whose services reach the shared broker through a proxy. Its client does not.
     pub(crate) async fn behind_proxy(test: &str) -> (Self, Proxy) {
+        let mut fixture = Self::new(test).await;
+        let proxy = fixture.put_behind_proxy().await;
+        (fixture, proxy)
+    }
+
+    /// Whatever service is started from now on has this proxy before it.
+    pub(crate) async fn put_behind_proxy(&mut self) -> Proxy {
         let url = Broker::shared().await.amqp_url();
         let proxy = Proxy::start(url).await.unwrap();
-        let mut fixture = Self::new(test).await;
-        fixture.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
-        (fixture, proxy)
+        self.settings.broker.url = SecretString::from(proxy.url_for(url).unwrap());
+        proxy
     }
 
     pub(crate) fn parked(&self) -> String {
