@@ -35,15 +35,17 @@ broker: ## make sure that tests can have a RabbitMQ
 images: ## the images of all RabbitMQ versions that are tested, pulled or built
 	@tests/scripts/broker images $(VERSIONS)
 
+# Which of the tests in tests/; `integration` alone takes a quarter of the time.
+VERSION_TESTS := *
 .PHONY: versions
-versions: images ## the integration tests against each RabbitMQ version
+versions: images ## the tests against each RabbitMQ version
 	@$(VERDICT) 'versions $(VERSIONS)' $(MAKE) $(VERSIONS:%=on-%)
 
 # Not part of `test`: the unit tests and the documentation know no broker version.
 .PHONY: $(VERSIONS:%=on-%)
 $(VERSIONS:%=on-%): on-%:
 	@echo "versions: RabbitMQ $*"
-	REHOP_TEST_RABBITMQ_TAG=$*-management $(CARGO) test --features cli --test '*'
+	REHOP_TEST_RABBITMQ_TAG=$*-management $(CARGO) test --features cli --test '$(VERSION_TESTS)'
 
 # The cluster is of the first version. `make faults FAULT_VERSIONS=` takes the one broker that `make broker` finds.
 FAULT_VERSIONS ?= 4.3 4.0 3.10

@@ -1,4 +1,4 @@
-//! Says once that the collector is away, and once that it is back.
+//! Says once that the collector is away, and once that it is back: when each signal that failed has exported something again.
 //!
 //! The SDK reports each failed batch in logs of its own. Those are switched off by default, and this takes their place.
 
