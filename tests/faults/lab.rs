@@ -99,6 +99,7 @@ impl Ground {
             url: self.url(admin_url),
             namespace: namespace.name().to_owned(),
             queue: namespace.queue("orders"),
+            existing: false,
             parked: None,
             delays: vec![200, 400],
             immediate: 0,

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rehop::{Backoff, Failure, Message, Settings};
+use rehop::{Backoff, Declare, Failure, Message, Settings};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
@@ -24,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) url: String,
     pub(crate) namespace: String,
     pub(crate) queue: String,
+    /// The queue is somebody else's.
+    pub(crate) existing: bool,
     pub(crate) parked: Option<String>,
     pub(crate) delays: Vec<u64>,
     pub(crate) immediate: u32,
@@ -56,6 +58,7 @@ impl Config {
         settings.broker.tls.key_file.clone_from(&self.key_file);
         settings.shutdown.grace = self.grace;
         let queue = settings.queue_mut(&self.queue);
+        queue.declare = if self.existing { Declare::Existing } else { Declare::Own };
         queue.parked.clone_from(&self.parked);
         queue.retry.delays = Some(Backoff::List(self.delays.iter().copied().map(Duration::from_millis).collect()));
         queue.retry.immediate = Some(self.immediate);

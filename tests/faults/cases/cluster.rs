@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use rehop::testing::{Cluster, Proxy};
+use rehop::testing::{Cluster, Proxy, eventually};
+use serde_json::json;
 
 use super::broker::goes_on;
 use crate::lab::{Ground, Lab, Load, SOON};
 use crate::ledger::Account;
-use crate::service::Service;
+use crate::service::{Does, Service};
 
 /// Two services at two nodes, and whoever tests at a third, each behind a load balancer.
 struct Stage {
@@ -87,4 +88,22 @@ pub(crate) async fn majority(ground: Ground) -> Account {
     tokio::time::sleep(Duration::from_secs(15)).await;
     stage.cluster.start_nodes(&[1, 2]).await.unwrap();
     stage.finish().await
+}
+
+/// The broker says 404 then, as if there were no such queue.
+pub(crate) async fn home_node(ground: Ground) -> Account {
+    let cluster = ground.cluster().await;
+    let mut lab = ground.lab_at("home-node", &cluster.amqp_url(0)).await;
+    lab.config.existing = true;
+    // A classic queue is on the node where it was declared, and on no other.
+    let owner = cluster.client(2).await.unwrap();
+    owner.declare_queue(&lab.config.queue, json!({ "x-queue-type": "classic" })).await.unwrap();
+    lab.send(50, Does::Succeed).await;
+    cluster.stop(2).await.unwrap();
+    let service = lab.service();
+    eventually(SOON, "the service waits", async || service.log().contains("trying again")).await.unwrap();
+    cluster.start_node(2).await.unwrap();
+    lab.settled(SOON * 2).await;
+    service.stop().await;
+    lab.account().await.all_handled()
 }

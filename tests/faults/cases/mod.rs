@@ -94,6 +94,8 @@ pub(crate) fn all() -> Vec<Case> {
         case(Cluster, "the leaders of the work, wait and parked queue are killed in turn", cluster::leaders)
             .long_only(),
         case(Cluster, "a node is cut off from the others", cluster::cut_off).long_only(),
+        case(Cluster, "the only node of an existing queue is down when the service starts", cluster::home_node)
+            .long_only(),
         case(Cluster, "the majority is lost and regained", cluster::majority).long_only(),
     ]
 }
