@@ -1,6 +1,6 @@
-//! The smallest service: it takes orders from a queue, and survives whatever fails.
+//! The smallest service: it takes orders from a queue and retries those that fail.
 //!
-//! `cargo run --example orders`, with a RabbitMQ on this machine or one that `REHOP_BROKER__URL` names.
+//! Run it with `cargo run --example orders`, and a RabbitMQ on this machine or one that `REHOP_BROKER__URL` names.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -12,25 +12,22 @@ struct Order {
     amount: String,
 }
 
-async fn charge(order: &Order) -> Result<(), Failure> {
-    let amount: u32 = order.amount.parse()?; // any error: tried again, as the settings say
+async fn charge(order: Message<Order>) -> Result<(), Failure> {
+    println!("order {}, attempt {}", order.id, order.attempt());
+    let amount: u32 = order.amount.parse()?; // any error is retried as configured
     if amount == 0 {
-        return Err(Failure::permanent("an order of nothing")); // parked now
+        return Err(Failure::permanent("the amount is zero")); // parked now
     }
-    println!("charged {amount} for order {}", order.id);
+    println!("order {} is charged", order.id);
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let settings = Settings::load()?;
-    let summary = rehop::connect(&settings)
-        .await?
-        .consumer("orders", |order: Message<Order>| async move { charge(&order).await })
-        .with_graceful_shutdown(async {
-            let _ = tokio::signal::ctrl_c().await;
-        })
-        .await?;
+    let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
+    let mut settings = Settings::load()?;
+    settings.namespace = "billing".to_owned(); // begins the names of all that rehop declares
+    let summary = rehop::connect(&settings).await?.consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
     println!("{summary}");
     Ok(())
 }

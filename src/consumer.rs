@@ -1,302 +1,203 @@
-//! The builder that services see, and the run that it describes.
+//! One queue's handler, and how the queue is consumed.
 
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+mod classes;
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+pub(crate) use classes::check as check_classes;
 
-use crate::codec::{Codec, Json};
-use crate::connection::{self, Link, pause};
-use crate::error::Error;
-use crate::handler::{Handler, Process, Typed};
-use crate::publisher::Publisher;
-use crate::queue::{Queue, Warned};
-use crate::session::{End, Session};
-use crate::settings::{Declare, Plan, Settings, TopologyMode};
-use crate::tally::{Stopped, Summary, Tally};
-use crate::telemetry::metrics::{Instruments, QueueMetrics};
-use crate::telemetry::spans::QueueTracer;
-use crate::topology::watch::Watch;
-use crate::topology::{self, Topology};
+use crate::decode::{Decode, Json};
+#[cfg(doc)]
+use crate::failure::Failure;
+use crate::handler::{AnyHandler, FailureEvent, Handler, OfFailures, Typed};
+use crate::retry::policy::RetryPolicy;
+use crate::settings::{ConsumeSettings, Order};
 
-/// Connects to the broker, by two connections: an alarm blocks the acks of a connection that publishes (3.10, 4.0 and 4.3).
+/// A queue, its handler, and what is set in code for it.
 ///
-/// # Errors
+/// What is set here overrides the settings.
 ///
-/// When the settings contradict themselves, when the broker refuses the login, or when it stays away for longer than
-/// `broker.startup_timeout`.
-pub async fn connect(settings: &Settings) -> Result<Rehop, Error> {
-    let plan = settings.plan()?;
-    let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));
-    let (consuming, publishing) = (link("consuming"), link("publishing"));
-    consuming.start().await?;
-    publishing.start().await?;
-    Ok(Rehop { plan, consuming, publishing, consumers: Vec::new(), shutdown: None })
-}
-
-/// A connected service: give it handlers, then await it.
-///
-/// ```no_run
-/// # use rehop::{Failure, Message};
-/// # #[derive(serde::Deserialize)] struct Order { id: u64 }
-/// # async fn charge(_: &Order) -> Result<(), std::io::Error> { Ok(()) }
-/// # async fn shutdown_signal() {}
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// let settings = rehop::Settings::load()?;
-/// let summary = rehop::connect(&settings)
-///     .await?
-///     .consumer("orders", |order: Message<Order>| async move { Ok(charge(&order).await?) })
-///     .with_graceful_shutdown(shutdown_signal())
-///     .await?;
-/// println!("{summary}");
-/// # Ok(()) }
 /// ```
-#[must_use = "nothing is consumed until it is awaited"]
-pub struct Rehop {
-    plan: Plan,
-    consuming: Arc<Link>,
-    publishing: Arc<Link>,
-    consumers: Vec<(String, Box<dyn Process>)>,
-    shutdown: Option<BoxFuture<'static, ()>>,
+/// use std::time::Duration;
+/// use bytes::Bytes;
+/// use rehop::{Consumer, Failure, Message, Raw};
+///
+/// async fn archive(message: Message<Bytes>) -> Result<(), Failure> {
+///     println!("{} bytes", message.len());
+///     Ok(())
+/// }
+///
+/// let consumer = Consumer::new("orders", archive).decode(Raw).concurrency(20).handler_timeout(Duration::from_secs(5));
+/// # let _ = consumer;
+/// ```
+#[must_use = "nothing is consumed until it is added to a service"]
+pub struct Consumer<T, H, D = Json> {
+    queue: String,
+    handler: H,
+    decoder: D,
+    options: Options,
+    decodes: PhantomData<fn() -> T>,
 }
 
-impl std::fmt::Debug for Rehop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let queues: Vec<_> = self.consumers.iter().map(|(queue, _)| queue).collect();
-        f.debug_struct("Rehop").field("queues", &queues).finish_non_exhaustive()
+/// What is set in code for a queue, apart from its types.
+#[derive(Default)]
+struct Options {
+    consume: ConsumeSettings,
+    retry: Option<RetryPolicy>,
+    of_failures: OfFailures,
+    classes: Option<BTreeSet<&'static str>>,
+}
+
+impl<T, H: Handler<T>> Consumer<T, H> {
+    /// Handles this queue's messages. Bodies are JSON, unless [`decode`](Self::decode) says otherwise.
+    pub fn new(queue: impl Into<String>, handler: H) -> Self {
+        Self { queue: queue.into(), handler, decoder: Json, options: Options::default(), decodes: PhantomData }
     }
 }
 
-impl Rehop {
-    /// Handles a queue's messages, whose bodies are JSON.
-    pub fn consumer<T, H>(self, queue: impl Into<String>, handler: H) -> Self
-    where
-        T: DeserializeOwned + Send + 'static,
-        H: Handler<T>,
-    {
-        self.consumer_with(queue, Json, handler)
+impl<T, H, D> Consumer<T, H, D> {
+    /// How bodies are decoded: [`Raw`](crate::Raw), or a [`Decode`] of your own.
+    pub fn decode<E: Decode<T>>(self, decoder: E) -> Consumer<T, H, E> {
+        let Self { queue, handler, options, decodes, .. } = self;
+        Consumer { queue, handler, decoder, options, decodes }
     }
 
-    /// Handles a queue's messages, whose bodies another codec reads: [`Raw`](crate::Raw), or your own.
-    pub fn consumer_with<T, C, H>(mut self, queue: impl Into<String>, codec: C, handler: H) -> Self
-    where
-        T: Send + 'static,
-        C: Codec<T>,
-        H: Handler<T>,
-    {
-        self.consumers.push((queue.into(), Box::new(Typed::new(codec, handler))));
+    /// How many handlers run at a time, from 1 to the prefetch. Overrides `consume.concurrency`.
+    pub fn concurrency(mut self, handlers: u16) -> Self {
+        self.options.consume.concurrency = Some(handlers);
         self
     }
 
-    /// Stops when this future is ready: nothing more is taken, what no handler has seen is handed back, and running handlers
-    /// have `shutdown.grace` to finish. Without it the service runs for ever.
-    pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.shutdown = Some(shutdown.boxed());
+    /// How many messages the broker sends ahead, at least 1. Overrides `consume.prefetch`.
+    pub fn prefetch(mut self, messages: u16) -> Self {
+        self.options.consume.prefetch = Some(messages);
         self
     }
 
-    async fn run(self) -> Result<Summary, Error> {
-        let Self { plan, consuming, publishing, consumers, shutdown } = self;
-        let (stop, instruments) = (CancellationToken::new(), Instruments::new());
-        let (tally, mode) = (Arc::new(Tally::default()), plan.settings.topology);
-        let retried = instruments.clone();
-        let publisher = Publisher::start(publishing.clone(), mode, move |exchange| retried.publish_retried(exchange));
-        let (mut workers, mut topologies) = (JoinSet::new(), Vec::new());
-        for (name, process) in consumers {
-            let queue = queue(&plan, &name, process, &publisher, &instruments, &tally)?;
-            let topology = topology::build(&plan.names, std::slice::from_ref(&queue.plan));
-            publisher.look_after(topology.clone());
-            topologies.push(topology.clone());
-            let worker = Worker {
-                queue: Arc::new(queue),
-                topology,
-                mode,
-                link: consuming.clone(),
-                stop: stop.clone(),
-                grace: plan.settings.shutdown.grace,
-            };
-            workers.spawn(worker.run());
-        }
-        // Ends with the run.
-        let mut background = JoinSet::new();
-        let watch = Watch {
-            link: consuming.clone(),
-            topologies,
-            mode,
-            stray: plan.names.stray(),
-            namespace: plan.settings.namespace.clone(),
-            instruments,
-        };
-        background.spawn(watch.run());
-        let ended = supervise(&mut workers, &stop, shutdown).await;
-        background.shutdown().await;
-        drop(publisher);
-        consuming.close().await;
-        publishing.close().await;
-        ended.map(|()| tally.summary())
+    /// How long one attempt may take, from 1 ms to 1 day. Overrides `consume.handler_timeout`.
+    pub fn handler_timeout(mut self, limit: Duration) -> Self {
+        self.options.consume.handler_timeout = Some(limit);
+        self
     }
-}
 
-impl IntoFuture for Rehop {
-    type Output = Result<Summary, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
-
-fn queue(
-    plan: &Plan,
-    name: &str,
-    process: Box<dyn Process>,
-    publisher: &Publisher,
-    instruments: &Instruments,
-    tally: &Arc<Tally>,
-) -> Result<Queue, Error> {
-    let queue_plan = plan.queue(name)?;
-    let uri = connection::uri(&plan.settings.broker).ok();
-    let server = uri.as_ref().map_or(("", 0), |uri| (uri.authority.host.as_str(), uri.authority.port));
-    let max_age = plan.settings.trace.max_age;
-    if queue_plan.declare == Declare::Existing {
-        tracing::info!(
-            queue = name,
-            "taking the queue as it is; its delivery limit, and where that leads, cannot be checked"
-        );
-    }
-    Ok(Queue {
-        tracer: QueueTracer::new(name, server, queue_plan.policy.max_attempts(), max_age),
-        metrics: QueueMetrics::new(instruments.clone(), name),
-        names: plan.names.clone(),
-        plan: queue_plan,
-        process,
-        publisher: publisher.clone(),
-        tally: tally.clone(),
-        warned: Warned::default(),
-    })
-}
-
-/// Waits for the shutdown, or for the first consumer that cannot start: the others are stopped then, in order.
-async fn supervise(
-    workers: &mut JoinSet<Result<(), Error>>,
-    stop: &CancellationToken,
-    shutdown: Option<BoxFuture<'static, ()>>,
-) -> Result<(), Error> {
-    let mut shutdown = shutdown.unwrap_or_else(|| std::future::pending().boxed()).fuse();
-    let mut ended = Ok(());
-    loop {
-        tokio::select! {
-            () = &mut shutdown => stop.cancel(),
-            worker = workers.join_next() => match worker {
-                None => return ended,
-                Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(error))) => {
-                    stop.cancel();
-                    ended = ended.and(Err(error));
-                }
-                Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
-            },
-        }
-    }
-}
-
-/// A session that was lost sooner than this, without a single delivery, counts as one more failure in a row: a message that
-/// breaks the connection when it is delivered, as headers over the frame limit do, would break it several times a second.
-const STEADY: Duration = Duration::from_secs(10);
-
-/// How long a channel stays open after the last ack: quorum queues lose the acks of a channel, or of a connection, that closes
-/// right after them (4.3; 50 ms were enough).
-const LINGER: Duration = Duration::from_millis(200);
-
-/// One consumer's life over all its sessions.
-struct Worker {
-    queue: Arc<Queue>,
-    topology: Topology,
-    mode: TopologyMode,
-    link: Arc<Link>,
-    stop: CancellationToken,
-    grace: Duration,
-}
-
-impl Worker {
-    /// # Errors
+    /// Which messages are handled one after the other, in the order of the queue. Overrides `consume.order`.
     ///
-    /// Before the first session only. Afterwards everything is tried again, for ever.
-    async fn run(self) -> Result<(), Error> {
-        let mut running = JoinSet::new();
-        let (mut failures, mut started) = (0, false);
-        loop {
-            let opened = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => break,
-                opened = self.open() => opened,
-            };
-            let error = match opened {
-                Err(error) if !started && !error.is_transient() => return Err(error),
-                Err(error) => error,
-                Ok(mut session) => {
-                    tracing::info!(queue = %self.queue.plan.queue, "consuming");
-                    started = true;
-                    let since = Instant::now();
-                    match session.run(&mut running, &self.stop).await {
-                        End::Stopped => {
-                            self.finish(&mut running).await;
-                            tokio::time::sleep(LINGER).await;
-                            return Ok(());
-                        }
-                        End::Lost(error) => {
-                            if session.has_taken() || since.elapsed() > STEADY {
-                                failures = 0;
-                            }
-                            error
-                        }
-                    }
-                }
-            };
-            let pause = pause(failures);
-            failures += 1;
-            tracing::warn!(queue = %self.queue.plan.queue, %error, "not consuming; trying again in {pause:?}");
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.stop.cancelled() => {}
-            }
-        }
-        self.finish(&mut running).await;
-        Ok(())
+    /// It needs the strategy `in-process`; with another one the service does not start. It also needs a queue with a single active
+    /// consumer: a service declares its own queue so, and the owner of an existing queue must. The command-line tool sees only the
+    /// settings: where it declares the queue, set `consume.order` there too.
+    ///
+    /// ```
+    /// # use rehop::{Consumer, Failure, Message};
+    /// # async fn book(_: Message<String>) -> Result<(), Failure> { Ok(()) }
+    /// use rehop::settings::Order;
+    ///
+    /// let consumer = Consumer::new("ledger", book).order(Order::Header("customer".to_owned()));
+    /// # let _ = consumer;
+    /// ```
+    pub fn order(mut self, order: Order) -> Self {
+        self.options.consume.order = Some(order);
+        self
     }
 
-    async fn open(&self) -> Result<Session<'_>, Error> {
-        let connection = self.link.get().await?;
-        let opened =
-            Session::open(&self.queue, &self.topology, self.mode, connection.clone(), self.link.patience()).await;
-        if let Err(Error::Timeout { .. }) = &opened {
-            // A connection that does not answer may look alive for long.
-            self.link.abandon(&connection).await;
-        }
-        opened
+    /// The retry policy. Overrides everything under `retry`.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.options.retry = Some(policy);
+        self
     }
 
-    /// Waits for the running handlers. What is still running when the grace time is over is dropped, and left to the broker.
-    async fn finish(&self, running: &mut JoinSet<()>) {
-        let deadline = Instant::now() + self.grace;
-        while !running.is_empty() {
-            if tokio::time::timeout_at(deadline, running.join_next()).await.is_err() {
-                let unfinished = running.len() as u64;
-                tracing::warn!(queue = %self.queue.plan.queue, unfinished, "the grace time is over; leaving messages to the broker");
-                self.queue.tally.update(|summary| {
-                    summary.unfinished += unfinished;
-                    summary.stopped = Stopped::GraceOver;
-                });
-                running.abort_all();
-                return;
-            }
-        }
+    /// Names the classes of the errors that the handler returns. The function is called with the error of a failure, then with its
+    /// sources, until it returns a name. A failure for which it returns none keeps its default class, and so does one that was
+    /// named by [`Failure::with_class`].
+    ///
+    /// The policy's `errors` know a failure by this name, and so do metrics and the history of a message. Errors inside an
+    /// `anyhow::Error` or an `eyre::Report` are found if the feature `anyhow` or `eyre` is enabled.
+    ///
+    /// ```
+    /// # use rehop::{Consumer, Failure, Message};
+    /// # async fn import(_: Message<String>) -> Result<(), Failure> { Ok(()) }
+    /// let consumer = Consumer::new("imports", import).classify(|error| {
+    ///     let error = error.downcast_ref::<std::io::Error>()?;
+    ///     Some(if error.kind() == std::io::ErrorKind::NotFound { "file_missing" } else { "io" })
+    /// });
+    /// # let _ = consumer;
+    /// ```
+    pub fn classify<F>(mut self, classify: F) -> Self
+    where
+        F: Fn(&(dyn Error + 'static)) -> Option<&'static str> + Send + Sync + 'static,
+    {
+        self.options.of_failures.classify = Some(Arc::new(classify));
+        self
+    }
+
+    /// Declares all names of classes that [`classify`](Self::classify) and [`Failure::with_class`] give the handler's failures.
+    ///
+    /// The service then does not start if `retry.errors` names a class that no failure can have. `timeout`, `panic` and `error` need not
+    /// be declared, and names that contain `::` are not checked, because they are paths of Rust types. Classes in the service's own
+    /// `retry.errors` are checked if every consumer declares its classes. Without this, no class is checked.
+    ///
+    /// ```
+    /// # use rehop::{Consumer, Failure, Message};
+    /// # async fn import(_: Message<String>) -> Result<(), Failure> { Ok(()) }
+    /// # let consumer = Consumer::new("imports", import);
+    /// let consumer = consumer.classes(["file_missing", "io"]);
+    /// # let _ = consumer;
+    /// ```
+    pub fn classes(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+        self.options.classes = Some(names.into_iter().collect());
+        self
+    }
+
+    /// Calls this function for each failed attempt, and for each message that is parked or discarded without one, after the outcome
+    /// has reached the broker. It is meant for alerts and counts of your own.
+    ///
+    /// It runs between two messages and must not block. A panic in it is logged and changes nothing. A requeued message may be
+    /// attempted again before its requeue is reported. Messages that could not be settled are not reported, because they come
+    /// again, nor are defers, nor messages that the broker parks at the delivery limit.
+    ///
+    /// ```
+    /// # use rehop::{Consumer, Failure, Message};
+    /// # async fn charge(_: Message<String>) -> Result<(), Failure> { Ok(()) }
+    /// let consumer = Consumer::new("orders", charge).on_failure(|event| {
+    ///     if let Some(reason) = event.outcome.reason() {
+    ///         eprintln!("{}: gave up on {:?}: {reason}", event.queue, event.message_id);
+    ///     }
+    /// });
+    /// # let _ = consumer;
+    /// ```
+    pub fn on_failure(mut self, on_failure: impl Fn(&FailureEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.options.of_failures.on_failure = Some(Arc::new(on_failure));
+        self
+    }
+}
+
+/// A type-erased consumer.
+pub(crate) struct AnyConsumer {
+    pub(crate) queue: String,
+    pub(crate) handler: Box<dyn AnyHandler>,
+    pub(crate) consume: ConsumeSettings,
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) classes: Option<BTreeSet<&'static str>>,
+}
+
+impl<T, H, D> From<Consumer<T, H, D>> for AnyConsumer
+where
+    T: Send + 'static,
+    H: Handler<T>,
+    D: Decode<T>,
+{
+    fn from(consumer: Consumer<T, H, D>) -> Self {
+        let Consumer { queue, handler, decoder, options, .. } = consumer;
+        let Options { consume, retry, of_failures, classes } = options;
+        Self { queue, handler: Box::new(Typed::new(decoder, handler, of_failures)), consume, retry, classes }
+    }
+}
+
+impl<T, H, D> std::fmt::Debug for Consumer<T, H, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consumer").field("queue", &self.queue).finish_non_exhaustive()
     }
 }

@@ -1,43 +1,68 @@
-//! Errors of running a consumer.
+//! Why a service cannot start.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::settings::SettingsError;
+use crate::settings::{SettingsError, WaitStrategy};
+use crate::topology::Role;
 
-/// `unwrap()`, and a `main` that returns an error, print it by `Debug`; what to do next stands in its text.
-macro_rules! debug_is_display {
-    ($($error:ty),+) => {$(
-        impl std::fmt::Debug for $error {
-            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(self, formatter)
-            }
-        }
-    )+};
-}
-pub(crate) use debug_is_display;
+mod mismatch;
+mod problem;
 
-debug_is_display!(Error);
+pub use problem::Problem;
+
+use mismatch::{inequivalent, of_namespace, remedy};
+
+crate::debug::debug_is_display!(Error);
 
 /// Why a consumer could not start.
 ///
-/// Once it runs, nothing of this ends it: it reconnects, declares and subscribes again, and logs what is wrong.
+/// After start-up these errors are not fatal: the service logs them, reconnects, and declares and subscribes again.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The settings are wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// A name of an exchange or queue is too long.
+    #[error("the name {name:?} has {} bytes, and AMQP carries 255 at most", name.len())]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// One queue was given two handlers.
+    #[error("queue {queue:?} has two handlers; give it one, which can tell messages apart itself")]
+    TwoHandlers {
+        /// The queue.
+        queue: String,
+    },
     /// No connection could be made.
-    #[error("cannot reach the broker at {broker}: {problem}; check that it runs, and broker.url")]
+    #[error("cannot reach the broker at {broker}: {problem}; check that it is running, and check broker.url")]
     Connect {
         /// Host and port.
         broker: String,
         /// What happened.
-        problem: String,
+        #[source]
+        problem: Problem,
     },
-    /// The broker does not know the user, its password, or its right to the virtual host.
+    /// No connection could be made to any of several addresses.
+    #[error("cannot reach any node of the broker: {}; check that one runs, and broker.urls", of_each(tried))]
+    ConnectAny {
+        /// What happened at each address: [`Connect`](Self::Connect) or [`Timeout`](Self::Timeout).
+        tried: Vec<Self>,
+    },
+    /// The file that holds the password cannot be used.
+    #[error("cannot use the password file {}: {problem}; check broker.password_file", path.display())]
+    PasswordFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        problem: Problem,
+    },
+    /// The broker rejected the user, the password, or the user's access to the virtual host.
     #[error(
-        "the broker at {broker} refused user {user:?}: {problem}; check broker.username, broker.password and the virtual host"
+        "the broker at {broker} refused user {user:?}: {problem}; check broker.username, broker.password or broker.password_file, and the virtual host"
     )]
     Login {
         /// Host and port.
@@ -45,7 +70,8 @@ pub enum Error {
         /// The user.
         user: String,
         /// What the broker said.
-        problem: String,
+        #[source]
+        problem: Problem,
     },
     /// The certificates could not be used, or the broker's was not trusted.
     #[error("no TLS connection to the broker at {broker}: {problem}; check broker.tls and the name in broker.url")]
@@ -53,13 +79,12 @@ pub enum Error {
         /// Host and port.
         broker: String,
         /// What happened.
-        problem: String,
+        #[source]
+        problem: Problem,
     },
     /// A queue or exchange exists with another argument than the settings ask for. Nothing was changed.
-    #[error(
-        "{what} exists with {argument} {found} where {wanted} is needed; nothing was changed: adapt the settings to it, or \
-         delete it when it is empty and start again, or take the queue as it is with declare = \"existing\""
-    )]
+    #[error("{what} exists with {argument} {found} where {wanted} is needed; nothing was changed: {}{}",
+        of_namespace(argument, wanted, found), remedy(*role))]
     Mismatch {
         /// The queue or exchange.
         what: String,
@@ -69,16 +94,37 @@ pub enum Error {
         wanted: String,
         /// Its value in the broker.
         found: String,
+        /// What the queue is for; `None` for an exchange.
+        role: Option<Role>,
+        /// What the broker said.
+        #[source]
+        problem: Problem,
+    },
+    /// The broker is too old for the way in which a queue's messages are to wait.
+    #[error(
+        "queue {queue:?} waits by strategy {:?}, which this broker does not know (RabbitMQ has it from {since}): upgrade it, or set \
+         retry.strategy = \"ladder\"", strategy.as_str()
+    )]
+    UnknownStrategy {
+        /// The queue.
+        queue: String,
+        /// How its messages are to wait.
+        strategy: WaitStrategy,
+        /// The first version of RabbitMQ that knows it.
+        since: &'static str,
     },
     /// The user may not do what is needed.
-    #[error("{what} needs a permission that the user does not have: {problem}; see \"Permissions\" in the README")]
+    #[error(
+        "{what} needs a permission that the user does not have: {problem}; see \"Least permissions\" in the topology page"
+    )]
     Permission {
         /// What was tried.
         what: String,
         /// What the broker said, with the resource and the kind of access.
-        problem: String,
+        #[source]
+        problem: Problem,
     },
-    /// An exchange or queue that somebody else declares is not there.
+    /// An exchange or queue that another program declares does not exist.
     #[error(
         "{what} failed, because something does not exist: {problem}; declare it first, for instance with `rehop topology declare`"
     )]
@@ -86,15 +132,29 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// What the broker said.
-        problem: String,
+        #[source]
+        problem: Problem,
     },
-    /// A queue exists and cannot be served now: its node is down, its process has stopped or does not answer.
+    /// A queue exists, but no node can serve it now: its node is down, or its process has stopped or does not answer.
     #[error("{what} is not possible now: {problem}; check the cluster's nodes")]
     Unavailable {
         /// What was tried.
         what: String,
         /// What the broker said.
-        problem: String,
+        #[source]
+        problem: Problem,
+    },
+    /// The broker has no exchanges of the type that the strategy `delayed-exchange` needs.
+    #[error(
+        "the broker knows no exchange type \"x-delayed-message\", which exchange {exchange:?} needs ({problem}): enable the plugin \
+         rabbitmq_delayed_message_exchange on every node, or set retry.strategy = \"ladder\""
+    )]
+    NoDelayedExchange {
+        /// The exchange.
+        exchange: String,
+        /// What the broker said.
+        #[source]
+        problem: Problem,
     },
     /// The broker refused something for another reason.
     #[error("the broker refused {what}: {problem}")]
@@ -102,11 +162,19 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// What the broker said.
-        problem: String,
+        #[source]
+        problem: Problem,
+    },
+    /// The management API, which this needs, cannot be used.
+    #[error("the broker's management API is needed: {problem}; name it in broker.management_url")]
+    Management {
+        /// What happened; it names no credentials.
+        #[source]
+        problem: Problem,
     },
     /// The broker did not answer.
     #[error(
-        "the broker did not answer within {} while {what}; a cluster without a majority answers nothing", humantime::format_duration(*limit)
+        "the broker did not answer within {} while {what}; a cluster without a majority does not answer", humantime::format_duration(*limit)
     )]
     Timeout {
         /// What was tried.
@@ -120,30 +188,67 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// How it ended.
-        problem: String,
+        #[source]
+        problem: Problem,
     },
 }
 
 impl Error {
     /// Whether trying again can help: the broker is away or busy, and nothing is wrong with what was asked of it.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Unavailable { .. } | Self::Timeout { .. } | Self::Lost { .. })
+        use Error::{Connect, ConnectAny, Lost, Timeout, Unavailable};
+        matches!(self, Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. } | Lost { .. })
+    }
+
+    /// What is wrong in a few words, without the names of hosts and users and without the broker's text: for those who may not know
+    /// them, such as clients of a probe.
+    pub(crate) fn in_short(&self) -> &'static str {
+        match self {
+            Self::Settings(_) | Self::Name { .. } | Self::TwoHandlers { .. } => "the settings are wrong",
+            Self::Connect { .. } | Self::ConnectAny { .. } => "the broker cannot be reached",
+            Self::PasswordFile { .. } => "the password file cannot be used",
+            Self::Login { .. } => "the broker refused the login",
+            Self::Tls { .. } => "there is no TLS connection",
+            Self::Mismatch { .. } => "something exists with other arguments",
+            Self::Permission { .. } => "a permission is missing",
+            Self::Missing { .. } => "something does not exist",
+            Self::Unavailable { .. } => "no node can serve the queue",
+            Self::Refused { .. } => "the broker refused something",
+            Self::UnknownStrategy { .. } | Self::NoDelayedExchange { .. } => {
+                "the broker does not know a strategy to wait"
+            }
+            Self::Management { .. } => "the management API cannot be used",
+            Self::Timeout { .. } => "the broker does not answer",
+            Self::Lost { .. } => "the connection or its channel was lost",
+        }
+    }
+
+    /// What it means that no address could be connected to. An error that waiting cannot mend, such as a refused login, comes
+    /// before nodes that are down.
+    pub(crate) fn of_all_addresses(mut tried: Vec<Self>) -> Self {
+        match tried.iter().position(|error| !error.is_transient()) {
+            Some(permanent) => tried.swap_remove(permanent),
+            None if tried.len() == 1 => tried.remove(0),
+            None => Self::ConnectAny { tried },
+        }
     }
 
     /// What the broker's answer to an operation means. `what` reads like "declaring queue orders".
     pub(crate) fn of_operation(what: impl Into<String>, error: &lapin::Error) -> Self {
         let what = what.into();
         let lapin::ErrorKind::ProtocolError(answer) = error.kind() else {
-            return Self::Lost { what, problem: describe(error) };
+            return Self::Lost { what, problem: error.into() };
         };
-        let problem = answer.get_message().to_string();
+        let (text, problem) = (answer.get_message().as_str(), Problem::from(error));
         match answer.get_id() {
             403 => Self::Permission { what, problem },
-            // Told from a queue that cannot be served by its text alone: "no queue 'q' in vhost '/'" (3.10, 4.0 and 4.3).
-            404 if problem.starts_with("NOT_FOUND - no ") => Self::Missing { what, problem },
+            // Only its text tells it from a queue that cannot be served: "no queue 'q' in vhost '/'" (3.10, 4.0 and 4.3).
+            404 if text.starts_with("NOT_FOUND - no ") => Self::Missing { what, problem },
             404 => Self::Unavailable { what, problem },
-            406 => match inequivalent(&problem) {
-                Some((what, argument, wanted, found)) => Self::Mismatch { what, argument, wanted, found },
+            406 => match inequivalent(text) {
+                Some((what, argument, wanted, found)) => {
+                    Self::Mismatch { what, argument, wanted, found, role: None, problem }
+                }
                 None => Self::Refused { what, problem },
             },
             // The broker stops, or an operator closed the connection.
@@ -151,63 +256,38 @@ impl Error {
             _ => Self::Refused { what, problem },
         }
     }
+
+    /// What it means that a delayed exchange could not be declared. Without the plugin, 3.10 closes the connection with 503, and 4.0
+    /// and 4.3 close the channel with 406.
+    pub(crate) fn without_plugin(self, exchange: &str) -> Self {
+        match self {
+            Self::Refused { problem, .. } => Self::NoDelayedExchange { exchange: exchange.to_owned(), problem },
+            error => error,
+        }
+    }
+
+    /// Adds what the queue is for, which decides what to do about it.
+    pub(crate) fn with_role(mut self, queue: Role) -> Self {
+        if let Self::Mismatch { role, .. } = &mut self {
+            *role = Some(queue);
+        }
+        self
+    }
 }
 
-/// An error in lapin's words. Its text names no credentials: those are in the URL only.
+fn of_each(tried: &[Error]) -> String {
+    let each = tried.iter().map(|error| match error {
+        Error::Connect { broker, problem } => format!("{broker}: {problem}"),
+        other => other.to_string(),
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// The text of an error of lapin's. It names no credentials: only the URL has them.
 pub(crate) fn describe(error: &lapin::Error) -> String {
     match error.kind() {
         lapin::ErrorKind::IOError(error) => error.to_string(),
         lapin::ErrorKind::ProtocolError(answer) => answer.get_message().to_string(),
         _ => error.to_string(),
-    }
-}
-
-/// Reads `PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received '5' but current is
-/// '3'` and its variants, alike on 3.10, 4.0 and 4.3: thing, argument, wanted value, found value.
-fn inequivalent(text: &str) -> Option<(String, String, String, String)> {
-    let rest = text.split_once("inequivalent arg '")?.1;
-    let (argument, rest) = rest.split_once("' for ")?;
-    let (kind, rest) = rest.split_once(" '")?;
-    let (name, rest) = rest.split_once("' in vhost")?;
-    let (received, current) = rest.split_once("received ")?.1.split_once(" but current is ")?;
-    let value = |text: &str| {
-        if text.starts_with("none") {
-            return "none".to_owned();
-        }
-        match text.split_once('\'').and_then(|(_, rest)| rest.split_once('\'')) {
-            Some((value, _)) => format!("'{value}'"),
-            None => text.to_owned(),
-        }
-    };
-    Some((format!("{kind} {name:?}"), argument.to_owned(), value(received), value(current)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::inequivalent;
-
-    #[test]
-    fn a_differing_argument_is_read_from_what_the_broker_says() {
-        let check = |text: &str, expected: [&str; 4]| {
-            let (what, argument, wanted, found) = inequivalent(text).unwrap();
-            assert_eq!([what, argument, wanted, found], expected.map(str::to_owned), "{text}");
-        };
-        check(
-            "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'e10' in vhost '/': received '5' but current is '3'",
-            ["queue \"e10\"", "x-delivery-limit", "'5'", "'3'"],
-        );
-        check(
-            "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'a b' in vhost '/': received none but current is the value '3' of type 'signedint'",
-            ["queue \"a b\"", "x-message-ttl", "none", "'3'"],
-        );
-        check(
-            "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received the value '1000' of type 'signedint' but current is none",
-            ["queue \"q\"", "x-delivery-limit", "'1000'", "none"],
-        );
-        check(
-            "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'x' in vhost '/': received 'topic' but current is 'direct'",
-            ["exchange \"x\"", "type", "'topic'", "'direct'"],
-        );
-        assert_eq!(inequivalent("PRECONDITION_FAILED - something else"), None);
     }
 }

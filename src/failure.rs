@@ -1,16 +1,22 @@
-//! What a handler says when it could not handle a message.
+//! What a handler returns when it could not handle a message.
+
+mod cause;
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::time::Duration;
 
-/// Why an attempt failed, and what the handler thinks should become of the message.
+use cause::Cause;
+pub(crate) use cause::Classify;
+
+/// Why an attempt failed, and what should become of the message.
 ///
-/// A handler returns `Result<(), Failure>`. Any error converts into a failure with `?`; the queue's policy then decides
-/// (transient, unless its error classes say otherwise). The constructors below say it explicitly.
+/// A handler returns `Result<(), Failure>`. Any error converts into a failure with `?`, also an `anyhow::Error`, an
+/// `eyre::Report`, a `Box<dyn Error + Send + Sync>` and plain text. The queue's policy then decides how it is treated (as
+/// transient, unless its error classes say otherwise). The constructors below decide explicitly.
 ///
-/// A failure's text travels in the message's `rehop-errors` header, in logs and in spans. Keep payloads and credentials
-/// out of it.
+/// A failure's text goes to the message's `rehop-errors` header, to logs and to spans. Keep payloads and credentials out of
+/// it.
 ///
 /// ```
 /// use rehop::Failure;
@@ -19,7 +25,7 @@ use std::time::Duration;
 /// fn charge(amount: &str) -> Result<u32, Failure> {
 ///     let amount: u32 = amount.parse()?; // the policy decides
 ///     if amount == 0 {
-///         return Err(Failure::permanent("an order of nothing"));
+///         return Err(Failure::permanent("the amount is zero"));
 ///     }
 ///     if amount > 1_000 {
 ///         return Err(Failure::transient("limit reached").after(Duration::from_secs(60)));
@@ -31,60 +37,116 @@ use std::time::Duration;
 /// assert_eq!(charge("0").unwrap_err().class(), "permanent");
 /// ```
 ///
-/// `Failure` is deliberately no [`std::error::Error`]: that is what lets `?` turn every error into one.
+/// # Classes
+///
+/// The policy's `errors`, metrics and the history of a message know a failure by its class. Without a name of your own it is the
+/// Rust path of the error's type, which may change when a library is updated or code is moved. Two ways give stable names:
+/// [`with_class`](Self::with_class) where the failure is made, and [`Consumer::classify`](crate::Consumer::classify) for all
+/// errors that a queue's handler returns.
+///
+/// `Failure` does not implement [`std::error::Error`], so that `?` can convert every error into one.
 #[derive(Debug, Clone)]
 pub struct Failure {
     kind: Kind,
     class: Cow<'static, str>,
+    /// Whether the class was set by name.
+    is_named: bool,
     message: String,
+    cause: Option<Cause>,
     after: Option<Duration>,
 }
 
-/// What was asked for. `Unsaid` leaves the choice to the policy.
+/// What was asked for. `Unclassified` leaves the choice to the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Unsaid,
+    Unclassified,
     Transient,
     Requeue,
     Permanent,
     Discard,
+    Defer,
+    /// The body did not decode, so no handler saw it.
+    Undecodable,
 }
 
 impl Failure {
-    /// It may work later: another attempt at once while the policy's `immediate` budget lasts, then a wait along its
-    /// `delays`, then whatever `on_exhausted` says.
+    /// It may work later. Retried immediately while the policy's `immediate` lasts, then after the next of its `delays`. When no
+    /// delay is left, treated as `on_exhausted` says.
     pub fn transient<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> Self {
         Self::new(Kind::Transient, "transient", error)
     }
 
-    /// It may work at once, for instance after contention: back to the queue without a wait, within the policy's
-    /// `immediate` budget. When that is spent it is [transient](Self::transient).
+    /// It may work at once, for instance after contention. Retried immediately while the policy's `immediate` lasts, then
+    /// [transient](Self::transient).
     pub fn requeue<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> Self {
         Self::new(Kind::Requeue, "requeue", error)
     }
 
-    /// It will never work: parked now, with the error.
+    /// It will never work. Parked now, with the error.
     pub fn permanent<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> Self {
         Self::new(Kind::Permanent, "permanent", error)
     }
 
-    /// Nobody needs it: acked, counted as discarded, kept nowhere.
+    /// The message is not needed. Acked and counted as discarded; nothing keeps it.
     pub fn discard<E: Into<Box<dyn Error + Send + Sync>>>(reason: E) -> Self {
         Self::new(Kind::Discard, "discard", reason)
     }
 
+    /// It is not the time for this message yet, and nothing failed. It waits at least this long, and then is handled as if it had
+    /// not been delivered: neither an attempt nor one of the policy's waits is used up, and its history does not grow.
+    ///
+    /// Its deadline still holds: a message that would expire during the wait is treated as `on_expired` says. After
+    /// `retry.max_defers` defers (100 by default) the next one parks it, with the reason
+    /// [`DeferredTooOften`](crate::Reason::DeferredTooOften). With strategy `native`, whose waits the broker counts, a defer uses up a
+    /// wait, unless `retry.after` is `ladder`. The delay is rounded as for [`after`](Self::after), and is too long at
+    /// the same length.
+    ///
+    /// ```
+    /// # use rehop::Failure;
+    /// # use std::time::Duration;
+    /// let closed = Failure::defer(Duration::from_secs(3600)).with_source("the shop is closed");
+    /// assert_eq!((closed.class(), closed.message()), ("defer", "the shop is closed"));
+    /// ```
+    pub fn defer(delay: Duration) -> Self {
+        let text = format!("deferred by {}", humantime::format_duration(delay));
+        Self { kind: Kind::Defer, after: Some(delay), ..Self::unclassified("defer", text) }
+    }
+
+    /// Gives the failure the text of this error and its sources. The class stays.
+    pub fn with_source<E: Into<Box<dyn Error + Send + Sync>>>(mut self, error: E) -> Self {
+        let cause = Cause::boxed(error);
+        self.message = chain_of(cause.error());
+        self.cause = Some(cause);
+        self
+    }
+
     /// Waits at least this long before the next attempt, in place of the policy's next delay. It still uses up one of the
-    /// policy's waits. Delays are rounded up to what the wait queues can express, never down. Above
-    /// [`MAX_DELAY`](crate::MAX_DELAY) the message is parked instead.
+    /// policy's waits; [`defer`](Self::defer) does not. A delay is rounded up, never down, to what the policy's strategy can express.
+    ///
+    /// With strategy `tiers`, a delay above the longest of the policy's `delays` takes several legs, at most eight. Above
+    /// [`RetryPolicy::longest_wait`](crate::RetryPolicy::longest_wait), the message is parked instead, with the reason
+    /// [`DelayTooLong`](crate::Reason::DelayTooLong). If a remote service chooses this delay, set `retry.after = "ladder"`, or give
+    /// the policy a longer one.
     pub fn after(mut self, delay: Duration) -> Self {
         self.after = Some(delay);
         self
     }
 
-    /// Names the class by which the policy's `errors` and the metrics know this failure. By default it is the Rust path of
-    /// the error's type, or the constructor's name for plain text.
+    /// Sets the class that the policy's `errors` and the metrics know this failure by. By default it is the Rust path of the
+    /// error's type. For plain text, and for errors whose type says nothing (`anyhow::Error`, `eyre::Report`, `Box<dyn Error>`), it
+    /// is the constructor's name, or `error` if the failure comes from `?`.
+    ///
+    /// Each class is a value of a metric's attribute, so there should be few. Never put an id or a text of the message in it.
+    ///
+    /// ```
+    /// # use rehop::Failure;
+    /// // The policy decides, by `retry.errors.card_declined`.
+    /// let failure = Failure::from("the card was declined").with_class("card_declined");
+    /// assert_eq!((failure.class(), failure.message()), ("card_declined", "the card was declined"));
+    /// ```
     pub fn with_class(mut self, class: impl Into<Cow<'static, str>>) -> Self {
         self.class = class.into();
+        self.is_named = true;
         self
     }
 
@@ -93,9 +155,23 @@ impl Failure {
         &self.class
     }
 
-    /// The error's text, with the texts of its sources.
+    /// The error's text, followed by those of its sources.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// The error that this failure was made from, for a downcast. `None` for a panic, a timeout and a body that did not decode.
+    ///
+    /// An `anyhow::Error` that was converted by `?` or `From` can be downcast to the error inside if the feature `anyhow` is
+    /// enabled, and an `eyre::Report` if the feature `eyre` is. Otherwise, only its sources can.
+    ///
+    /// ```
+    /// # use rehop::Failure;
+    /// let failure = Failure::from("x".parse::<u32>().unwrap_err());
+    /// assert!(failure.source().unwrap().is::<std::num::ParseIntError>());
+    /// ```
+    pub fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_ref().map(Cause::error)
     }
 
     /// The delay that was asked for.
@@ -103,52 +179,93 @@ impl Failure {
         self.after
     }
 
+    /// Whether nothing failed, and the handler deferred the message.
+    pub(crate) fn is_defer(&self) -> bool {
+        self.kind == Kind::Defer
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// A handler that ran longer than its time limit: class `timeout`.
+    /// The handler exceeded its time limit: class `timeout`.
     pub(crate) fn timeout(limit: Duration) -> Self {
         let text = format!("the handler did not finish within {}", humantime::format_duration(limit));
-        Self::unsaid("timeout", text)
+        Self::unclassified("timeout", text)
     }
 
-    /// A handler that panicked: class `panic`.
+    /// The handler panicked: class `panic`.
     pub(crate) fn panic(payload: &(dyn std::any::Any + Send)) -> Self {
         let text = payload
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a panic without a text".to_owned());
-        Self::unsaid("panic", text)
+        Self::unclassified("panic", text)
     }
 
-    /// A body that its codec refused: class `undecodable`.
-    pub(crate) fn undecodable(error: &crate::codec::DecodeError) -> Self {
-        Self { kind: Kind::Permanent, ..Self::unsaid("undecodable", error.to_string()) }
+    /// The body did not decode: class `undecodable`.
+    pub(crate) fn undecodable(error: &crate::decode::DecodeError) -> Self {
+        Self { kind: Kind::Undecodable, ..Self::unclassified("undecodable", error.to_string()) }
     }
 
-    fn unsaid(class: &'static str, message: String) -> Self {
-        Self { kind: Kind::Unsaid, class: Cow::Borrowed(class), message, after: None }
+    /// Puts before its text why the message is parked and does not wait as long as this failure asks. `because` names the settings
+    /// that bound a wait.
+    pub(crate) fn asks_more_than(self, because: &str) -> Self {
+        let asked = humantime::format_duration(self.after.unwrap_or_default());
+        let message = format!("asked to wait {asked}, but {because}: {}", self.message);
+        Self { message, ..self }
+    }
+
+    /// Puts before its text why the message is parked and not deferred again.
+    pub(crate) fn defers_more_than(self, max_defers: u32) -> Self {
+        let message =
+            format!("deferred once more than retry.max_defers allows, which is {max_defers}: {}", self.message);
+        Self { message, ..self }
+    }
+
+    /// Gives the failure the class that this function finds for its error, or for one of the error's sources. A class that was set
+    /// by name stays.
+    pub(crate) fn classified(mut self, classify: &Classify) -> Self {
+        if !self.is_named
+            && let Some(class) = self.cause.as_ref().and_then(|cause| cause.class(classify))
+        {
+            self.class = Cow::Borrowed(class);
+        }
+        self
+    }
+
+    fn unclassified(class: &'static str, message: String) -> Self {
+        let class = Cow::Borrowed(class);
+        Self { kind: Kind::Unclassified, class, is_named: false, message, cause: None, after: None }
     }
 
     fn new<E: Into<Box<dyn Error + Send + Sync>>>(kind: Kind, plain: &'static str, error: E) -> Self {
-        let class = match std::any::type_name::<E>() {
-            "&str" | "alloc::string::String" => plain,
-            name if name.starts_with("alloc::boxed::Box<dyn") => plain,
-            name => name,
-        };
-        Self { kind, class: Cow::Borrowed(class), message: chain_of(error.into().as_ref()), after: None }
+        Self::of(kind, class_of::<E>(plain), Cause::boxed(error))
+    }
+
+    fn of(kind: Kind, class: &'static str, cause: Cause) -> Self {
+        let (class, message) = (Cow::Borrowed(class), chain_of(cause.error()));
+        Self { kind, class, is_named: false, message, cause: Some(cause), after: None }
     }
 }
 
-impl<E: Error + Send + Sync + 'static> From<E> for Failure {
+impl<E: Into<Box<dyn Error + Send + Sync>> + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::new(Kind::Unsaid, "error", error)
+        Self::of(Kind::Unclassified, class_of::<E>("error"), Cause::of(error))
     }
 }
 
-/// The text of an error and of its sources, each once: many errors already print their source.
+/// The class of errors of this type: its Rust path, unless that says nothing about the error.
+fn class_of<E>(plain: &'static str) -> &'static str {
+    match std::any::type_name::<E>() {
+        "&str" | "alloc::string::String" | "anyhow::Error" | "eyre::Report" => plain,
+        name if name.starts_with("alloc::boxed::Box<dyn") || name.starts_with("alloc::borrow::Cow<") => plain,
+        name => name,
+    }
+}
+
+/// The text of an error and of its sources, each only once: many errors print their source already.
 fn chain_of(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -162,3 +279,6 @@ fn chain_of(error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

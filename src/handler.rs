@@ -1,4 +1,9 @@
-//! Handlers, and how one is called without letting it take others down.
+//! Handlers, and how one is called when its types are erased.
+
+mod failure_event;
+#[cfg(feature = "tower")]
+mod layered;
+mod state;
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -6,15 +11,19 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
+use crate::decode::{Decode, DecodeError};
+use crate::failure::{Classify, Failure};
+use crate::message::{Delivery, Message, Source};
+pub use failure_event::FailureEvent;
+pub(crate) use failure_event::OnFailure;
+#[cfg(feature = "tower")]
+pub use layered::{HandlerError, HandlerService, layered};
+pub use state::with_state;
 
-use crate::codec::{Codec, DecodeError};
-use crate::failure::Failure;
-use crate::message::{Arrival, Message};
-
-/// Handles messages of one queue: one async function.
+/// Handles the messages of one queue: one async function.
 ///
-/// Every `Fn(Message<T>) -> impl Future<Output = Result<(), Failure>>` is a handler. Implement it by hand to keep state:
+/// Every `Fn(Message<T>) -> impl Future<Output = Result<(), Failure>>` is a handler. For a function that also takes a state, such
+/// as a connection pool, see [`with_state`]. A type of your own may implement it as well:
 ///
 /// ```
 /// use rehop::{Failure, Handler, Message};
@@ -30,7 +39,13 @@ use crate::message::{Arrival, Message};
 /// }
 /// ```
 ///
-/// A handler must not block its thread: its time limit cannot interrupt that.
+/// A handler must not block its thread: its time limit cannot interrupt blocking code.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not handle a `Message<{T}>`",
+    label = "not a handler",
+    note = "a handler is an async function from a `Message<T>` to a `Result<(), Failure>`",
+    note = "a function that also takes a state becomes a handler by `rehop::with_state(state, function)`"
+)]
 pub trait Handler<T>: Send + Sync + 'static {
     /// Handles one message. `Ok` acks it; see [`Failure`] for the rest.
     fn handle(&self, message: Message<T>) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -46,39 +61,61 @@ where
     }
 }
 
-/// A running attempt.
-pub(crate) type Attempt = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+/// The handler's future for one decoded message. It does nothing until it is polled.
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// A handler with its codec, without its types.
-pub(crate) trait Process: Send + Sync {
-    /// Decodes the body and gives the attempt to run.
-    fn attempt(&self, arrival: &Arc<Arrival>) -> Result<Attempt, DecodeError>;
+/// A type-erased handler, its decoder, and what the service does with its failures.
+pub(crate) trait AnyHandler: Send + Sync {
+    /// Decodes the body, and returns the handler's future for it.
+    fn prepare(&self, delivery: &Arc<Delivery>, source: &Arc<Source>) -> Result<HandlerFuture, DecodeError>;
+
+    /// Tells the service of a failure.
+    fn failed(&self, event: &FailureEvent<'_>);
 }
 
-pub(crate) struct Typed<T, C, H> {
-    codec: C,
+/// What the service does with the failures of a queue.
+#[derive(Default)]
+pub(crate) struct OfFailures {
+    /// Names their classes.
+    pub(crate) classify: Option<Classify>,
+    pub(crate) on_failure: Option<OnFailure>,
+}
+
+pub(crate) struct Typed<T, D, H> {
+    decoder: D,
     handler: Arc<H>,
+    of_failures: OfFailures,
     decodes: PhantomData<fn() -> T>,
 }
 
-impl<T, C, H> Typed<T, C, H> {
-    pub(crate) fn new(codec: C, handler: H) -> Self {
-        Self { codec, handler: Arc::new(handler), decodes: PhantomData }
+impl<T, D, H> Typed<T, D, H> {
+    pub(crate) fn new(decoder: D, handler: H, of_failures: OfFailures) -> Self {
+        Self { decoder, handler: Arc::new(handler), of_failures, decodes: PhantomData }
     }
 }
 
-impl<T: Send + 'static, C: Codec<T>, H: Handler<T>> Process for Typed<T, C, H> {
-    fn attempt(&self, arrival: &Arc<Arrival>) -> Result<Attempt, DecodeError> {
-        let content_type =
-            arrival.envelope.properties.content_type().as_ref().map(|content_type| content_type.as_str());
-        let decode = || self.codec.decode(&arrival.envelope.body, content_type);
+impl<T: Send + 'static, D: Decode<T>, H: Handler<T>> AnyHandler for Typed<T, D, H> {
+    fn prepare(&self, delivery: &Arc<Delivery>, source: &Arc<Source>) -> Result<HandlerFuture, DecodeError> {
+        let content_type = delivery.properties.content_type().as_ref().map(|content_type| content_type.as_str());
+        let decode = || self.decoder.decode(&delivery.body, content_type);
         let body = std::panic::catch_unwind(AssertUnwindSafe(decode))
-            .unwrap_or_else(|_| Err(DecodeError::new("the codec panicked")))?;
-        let message = Message::new(body, arrival.clone());
-        let handler = self.handler.clone();
-        let attempt = async move { handler.handle(message).await };
-        // A panic is this message's failure alone. What it may have left half done is the handler's own state.
-        let caught = AssertUnwindSafe(attempt).catch_unwind();
-        Ok(Box::pin(caught.map(|result| result.unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref()))))))
+            .unwrap_or_else(|_| Err(DecodeError::new("the decoder panicked")))?;
+        let message = Message::new(body, delivery.clone(), source.clone());
+        let (handler, classify) = (self.handler.clone(), self.of_failures.classify.clone());
+        Ok(Box::pin(async move {
+            let result = handler.handle(message).await;
+            match classify {
+                Some(classify) => result.map_err(|failure| failure.classified(&classify)),
+                None => result,
+            }
+        }))
+    }
+
+    /// A panic in the service's function is caught: the message is settled already.
+    fn failed(&self, event: &FailureEvent<'_>) {
+        let Some(on_failure) = &self.of_failures.on_failure else { return };
+        if std::panic::catch_unwind(AssertUnwindSafe(|| on_failure(event))).is_err() {
+            tracing::error!(queue = event.queue, chain = event.chain_id, "the function set by on_failure panicked");
+        }
     }
 }

@@ -1,16 +1,37 @@
-//! How many inputs the property tests try, and the line that says so.
+//! What the property tests share: how many inputs they try, the line that says so, and long texts.
 
 use std::io::Write;
 
+use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-/// As many inputs as usual, or `REHOP_TEST_INPUTS` times as many: for each run they are new ones.
+/// As many inputs as usual, or `REHOP_TEST_INPUTS` times as many, which may be a fraction: for each run they are new ones.
 pub(crate) fn inputs(usual: u32) -> Config {
-    let factor = std::env::var("REHOP_TEST_INPUTS").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1);
-    let cases = usual.saturating_mul(factor);
-    // The test harness names a test's thread after the test, and captures what is printed but not what is written.
+    times("REHOP_TEST_INPUTS", usual)
+}
+
+/// The same for inputs that are whole worlds, of a broker and its clients, each of which takes thousands of steps:
+/// `REHOP_TEST_WORLDS` times as many.
+pub(crate) fn worlds(usual: u32) -> Config {
+    times("REHOP_TEST_WORLDS", usual)
+}
+
+fn times(variable: &str, usual: u32) -> Config {
+    let factor = std::env::var(variable).ok().and_then(|factor| factor.parse().ok()).unwrap_or(1.0);
+    let cases = (f64::from(usual) * factor).ceil() as u32;
+    // The test harness names a test's thread after the test, and captures what is printed but not what is written. One write,
+    // so that no other test's line gets in between.
     if let Some(test) = std::thread::current().name() {
-        let _ = writeln!(std::io::stderr(), "{test}: {cases} inputs");
+        let line = format!("{test}: {cases} inputs\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
     Config::with_cases(cases)
+}
+
+/// Texts of up to so many characters: a random beginning, then one character again and again. Where every character is random, making
+/// the text takes longer than what is tested with it.
+pub(crate) fn texts(characters: usize) -> impl Strategy<Value = String> {
+    (".{0,12}", any::<char>(), 0..=characters).prop_map(|(beginning, filler, length)| {
+        beginning.chars().chain(std::iter::repeat(filler)).take(length).collect()
+    })
 }

@@ -1,5 +1,5 @@
-//! rehop consumes from RabbitMQ and survives failing messages: they are requeued at once under the broker's delivery limit,
-//! or wait out a backoff in TTL wait queues and come home with their routing key, a deadline and one OpenTelemetry trace.
+//! rehop consumes from RabbitMQ and retries failed messages: at once, under the broker's delivery limit, or after a backoff in TTL
+//! wait queues. A message keeps its routing key, deadline and history, and all its attempts are one OpenTelemetry trace.
 //!
 //! ```no_run
 //! use rehop::{Failure, Message, Settings};
@@ -10,26 +10,25 @@
 //! }
 //!
 //! async fn charge(order: &Order) -> Result<(), Failure> {
-//!     let amount: u32 = order.amount.parse()?; // any error: tried again, as the settings say
+//!     let amount: u32 = order.amount.parse()?; // any error is retried as configured
 //!     if amount == 0 {
-//!         return Err(Failure::permanent("an order of nothing")); // parked now
+//!         return Err(Failure::permanent("the amount is zero")); // parked now
 //!     }
 //!     Ok(())
 //! }
 //!
-//! # async fn shutdown_signal() {}
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let settings = Settings::load()?;
 //! let summary = rehop::connect(&settings)
 //!     .await?
 //!     .consumer("orders", |order: Message<Order>| async move { charge(&order).await })
-//!     .with_graceful_shutdown(shutdown_signal())
+//!     .with_graceful_shutdown(rehop::shutdown_signal())
 //!     .await?;
 //! println!("{summary}");
 //! # Ok(()) }
 //! ```
 //!
-//! # A message's way
+//! # The path of a message
 //!
 //! ```text
 //!                    at once, within `immediate`
@@ -37,13 +36,13 @@
 //!                 ▼                         │
 //! publisher ─► work queue ─► delivery ─► handler ─► ack
 //!                 ▲  │                      │ │
-//!                 │  │ delivery limit       │ └─ park ──► <queue>.parked
-//!                 │  └──────────────────────┼────────────►     ▲
-//!                 │                         ▼                  │ no attempt left
-//!                 └── return exchange ◄─ wait queue (TTL) ─────┘
+//!                 │  │                      │ └─ park ──► <queue>.parked
+//!                 │  └─── delivery limit ───┼───────────────┘
+//!                 │                         ▼ wait
+//!                 └── return exchange ◄─ wait queue (TTL)
 //! ```
 //!
-//! What finds no route on this way is kept in the stray queue.
+//! Unroutable messages go to the stray queue.
 //!
 //! # Words
 //!
@@ -51,76 +50,108 @@
 //! |---|---|
 //! | delivery | one `basic.deliver` of a message |
 //! | attempt | one run of the handler |
-//! | requeue | to give a message back for another attempt at once |
+//! | requeue | to give a message back for an immediate attempt |
 //! | hop | one trip through wait queues and back |
 //! | chain | all attempts and hops of one message |
 //! | tier | a wait queue with one fixed TTL |
-//! | park | to move to `<queue>.parked`, with the reason and the history |
-//! | stray | what matched no route; kept in `<namespace>.stray` |
-//! | settle | to ack, reject or nack: what ends a delivery |
+//! | rung | one of the wait queues of the ladder, whose TTLs double and add up to any delay |
+//! | defer | to let a message wait without using up an attempt or a wait of the policy |
+//! | park | to move a message to `<queue>.parked`, with the reason and the history |
+//! | stray | a message that matched no route; kept in `<namespace>.stray` |
+//! | settle | to ack, reject or nack a delivery, which ends it |
+//! | copy | a message that rehop publishes in place of the one that it settles |
+//! | leg | one of several waits in a row that make up one hop |
+//! | charge | one delivery counted by the broker against a message's delivery limit |
+//! | suspect | a message that came back, and may have killed a process |
 //!
 //! # Where to read on
 //!
-//! [`connect`] and [`Rehop`] run a service, [`Failure`] is what its handlers say, [`Message`] what they get. [`Settings`] has the
-//! layers of settings, [`telemetry`] traces and metrics. Pages: [how it works, and why](docs::architecture), [what is
-//! promised](docs::guarantees), [moving a service over](docs::migration), [changes](docs::changelog).
+//! [`connect`] and [`Service`] run a service, [`Failure`] is what handlers return, [`Message`] what they get, and [`Publisher`]
+//! publishes. [`Settings`] has the layers of settings, [`telemetry`] traces and metrics.
+//!
+//! Pages: [how it works, and why](docs::architecture), [what is promised](docs::guarantees), [alternatives](docs::comparison),
+//! [settings](docs::settings), [which way to wait](docs::waiting), [queues, exchanges and permissions](docs::topology),
+//! [parked messages](docs::parked), [the local web page](docs::page), [headers](docs::headers), [producers in other
+//! languages](docs::producers), [moving a service over](docs::migration), [runbooks](docs::runbooks), [testing a
+//! service](docs::testing), [how rehop is tested](docs::proof), [what the demo shows](docs::demo), [changes](docs::changelog).
 //!
 //! # Features
 //!
 //! | feature | gives |
 //! |---|---|
-//! | `tls-ring` (default), `tls-aws-lc` | TLS, by one of the two |
+//! | `tls-ring` (default), `tls-aws-lc` | TLS through rustls, with ring or aws-lc |
 //! | `otlp` | `telemetry::init`: the OpenTelemetry SDK with OTLP exporters |
-//! | `testing` | the module `testing`: real brokers for tests |
+//! | `monitoring` | the module `monitoring`: probes and Prometheus metrics over HTTP |
+//! | `doctor` | the module `doctor`: finds what on a broker would harm a service |
+//! | `anyhow`, `eyre` | downcasts of the errors inside an `anyhow::Error` or `eyre::Report`: [`Failure::source`] |
+//! | `tower` | `layered`: layers of tower around a handler |
+//! | `testing` | real brokers in the module [`testing`] |
+//! | `ui` | the module `ui`: a local web page |
 //! | `cli` | the tool `rehop` |
 
-mod backoff;
-mod codec;
-mod connection;
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod broker;
+mod consume;
 mod consumer;
+mod debug;
+mod decode;
 pub mod docs;
+#[cfg(feature = "doctor")]
+pub mod doctor;
 mod duration;
 mod error;
 mod failure;
 mod handler;
-mod headers;
-mod hop;
 #[cfg(test)]
 mod inputs;
-mod ledger;
+#[cfg(any(feature = "doctor", feature = "ui"))]
+mod management;
 mod message;
-mod policy;
+#[cfg(feature = "monitoring")]
+pub mod monitoring;
+pub mod parked;
+mod pause;
+mod publish;
 mod publisher;
-mod queue;
-mod session;
-mod settings;
-mod settle;
-mod tally;
+mod retry;
+mod service;
+pub mod settings;
+mod shutdown;
+pub mod signals;
+mod status;
 pub mod telemetry;
-#[cfg(feature = "testing")]
 pub mod testing;
-mod tiers;
 mod timestamp;
-mod topology;
-mod window;
+pub mod topology;
+#[cfg(feature = "ui")]
+pub mod ui;
+mod wait;
+mod wire;
 
 #[cfg(all(doctest, feature = "otlp"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use backoff::{Backoff, MAX_DELAY, MAX_WAITS};
-pub use codec::{Codec, DecodeError, Json, Raw};
-pub use consumer::{Rehop, connect};
-pub use error::Error;
+pub use consume::summary::{Stopped, Summary};
+pub use consumer::Consumer;
+pub use decode::{Decode, DecodeError, Json, Raw};
+pub use error::{Error, Problem};
 pub use failure::Failure;
-pub use handler::Handler;
-pub use ledger::ErrorRecord;
+pub use handler::{FailureEvent, Handler, with_state};
+#[cfg(feature = "tower")]
+pub use handler::{HandlerError, HandlerService, layered};
 pub use message::{HeaderValue, Message};
-pub use policy::{Ending, Reason, RetryPolicy, Treatment};
-pub use settings::{
-    BindingSettings, BrokerSettings, ConsumeSettings, Declare, Entry, Loader, MaxAge, QueueSettings, QueueType,
-    RetrySettings, Settings, SettingsError, ShutdownSettings, TlsSettings, TopologyMode, TraceSettings,
-};
-pub use tally::{Stopped, Summary};
+pub use publisher::{Publish, PublishError, Publisher};
+pub use retry::backoff::{Backoff, MAX_WAITS};
+pub use retry::decision::Reason;
+pub use retry::ledger::ErrorRecord;
+pub use retry::outcome::Outcome;
+pub use retry::policy::RetryPolicy;
+pub use service::{Service, connect};
+pub use settings::{Settings, SettingsError};
+pub use signals::shutdown_signal;
+pub use status::{ConnectionStatus, QueueStatus, Status};
 pub use timestamp::Timestamp;
-pub use topology::{Argument, Arguments, Binding, Exchange, ExchangeKind, Queue, Role, Topology};
+pub use topology::Topology;
+pub use wait::MAX_DELAY;

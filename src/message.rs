@@ -1,42 +1,29 @@
 //! What a handler sees of a message.
 
+mod delivery;
+mod header_value;
+mod source;
+
 use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::types::ShortString;
 
-use crate::ledger::{ErrorRecord, Ledger};
+use crate::failure::Failure;
+use crate::retry::decision::decide;
+use crate::retry::ledger::ErrorRecord;
+use crate::retry::outcome::Outcome;
+use crate::retry::policy::RetryPolicy;
 use crate::timestamp::Timestamp;
+use crate::wait::jitter::Draw;
+pub(crate) use delivery::{Address, Delivery, header};
+pub use header_value::HeaderValue;
+use header_value::entries;
+pub(crate) use source::Source;
 
-/// A delivery as it came: nothing decoded, nothing trusted.
-#[derive(Debug)]
-pub(crate) struct Envelope {
-    pub(crate) exchange: ShortString,
-    pub(crate) routing_key: ShortString,
-    pub(crate) redelivered: bool,
-    pub(crate) delivery_tag: u64,
-    pub(crate) properties: BasicProperties,
-    pub(crate) body: Bytes,
-}
-
-impl Envelope {
-    pub(crate) fn header(&self, name: &str) -> Option<&AMQPValue> {
-        self.properties.headers().as_ref()?.inner().get(name)
-    }
-}
-
-/// An envelope, what is known of its chain, and where the message was first published.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) envelope: Envelope,
-    pub(crate) ledger: Ledger,
-    pub(crate) exchange: ShortString,
-    pub(crate) routing_key: ShortString,
-}
-
-/// A message in the hands of its handler: the decoded body, and whatever else came with it.
+/// A message as its handler gets it: the decoded body, and everything that came with it.
 ///
 /// It dereferences to its body.
 ///
@@ -51,12 +38,13 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub struct Message<T> {
     body: T,
-    arrival: Arc<Arrival>,
+    delivery: Arc<Delivery>,
+    source: Arc<Source>,
 }
 
 impl<T> Message<T> {
-    pub(crate) fn new(body: T, arrival: Arc<Arrival>) -> Self {
-        Self { body, arrival }
+    pub(crate) fn new(body: T, delivery: Arc<Delivery>, source: Arc<Source>) -> Self {
+        Self { body, delivery, source }
     }
 
     /// The decoded body.
@@ -69,52 +57,100 @@ impl<T> Message<T> {
         self.body
     }
 
-    /// The body's bytes, as they came.
+    /// The bytes of the body, as they came.
     pub fn raw_body(&self) -> &Bytes {
-        &self.arrival.envelope.body
+        &self.delivery.body
     }
 
-    /// The number of this attempt, from 1. Deliveries that ended in a crash count too, as the broker counts them.
+    /// The number of this attempt, from 1. Deliveries that ended in a crash are included, because the broker counts them.
     pub fn attempt(&self) -> u32 {
-        self.arrival.ledger.attempt()
+        self.delivery.ledger.attempt()
     }
 
-    /// How many waits lie behind this message.
+    /// The most attempts that the queue's policy allows a message: see
+    /// [`RetryPolicy::max_attempts`](crate::RetryPolicy::max_attempts). Deliveries that ended in a crash come on top, so
+    /// [`attempt`](Self::attempt) can be higher.
+    pub fn max_attempts(&self) -> u64 {
+        self.source.policy.max_attempts()
+    }
+
+    /// Whether a [transient](crate::Failure::transient) failure of this attempt would be the last: no attempt is left, or the
+    /// deadline comes before the end of the next wait. Then the message is parked or discarded, as the policy says.
+    ///
+    /// The answer may change while the handler runs, if the message has a deadline. It does not know of a delay that the handler
+    /// will ask for by [`Failure::after`](crate::Failure::after).
+    ///
+    /// ```
+    /// # use rehop::{Failure, Message};
+    /// # async fn send(_: &str) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn tell_support(_: &str) {}
+    /// async fn notify(address: Message<String>) -> Result<(), Failure> {
+    ///     if let Err(error) = send(&address).await {
+    ///         if address.is_last_attempt() {
+    ///             tell_support(&address).await;
+    ///         }
+    ///         return Err(error.into());
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn is_last_attempt(&self) -> bool {
+        self.source.is_last_attempt(&self.delivery.ledger, self.source.now())
+    }
+
+    /// How often this message has waited, without its defers. With strategy `native` the broker counts this, defers too, and a few more if
+    /// deliveries were lost.
     pub fn hop(&self) -> u32 {
-        self.arrival.ledger.hop
+        self.delivery.ledger.hop
     }
 
-    /// The moment from which on the message is expired: it gets no further attempt then.
+    /// How often its handler has [deferred](crate::Failure::defer) this message.
+    pub fn defers(&self) -> u32 {
+        self.delivery.ledger.defers
+    }
+
+    /// When the message expires. It gets no attempt from then on.
     pub fn deadline(&self) -> Option<Timestamp> {
-        self.arrival.ledger.deadline
+        self.delivery.ledger.deadline
     }
 
-    /// When this chain's first delivery was seen; this delivery's own time on the first attempt.
+    /// When this chain's first delivery was seen. On the first attempt that is now.
     pub fn first_seen(&self) -> Timestamp {
-        self.arrival.ledger.first_seen
+        self.delivery.ledger.first_seen
     }
 
-    /// The failures before the last wait, oldest first; the last ten at most.
+    /// When an attempt first failed. `None` before the first wait, because only copies carry this time: an immediate attempt
+    /// knows nothing of the one before.
+    pub fn first_failed(&self) -> Option<Timestamp> {
+        self.delivery.ledger.first_failed
+    }
+
+    /// The failures before the last wait, oldest first, at most ten.
     pub fn errors(&self) -> &[ErrorRecord] {
-        &self.arrival.ledger.errors
+        &self.delivery.ledger.errors
     }
 
-    /// The exchange that the message was first published to, however many waits lie between. Empty for the default exchange.
+    /// The queue that the message was consumed from.
+    pub fn queue(&self) -> &str {
+        &self.source.queue
+    }
+
+    /// The exchange that the message was first published to, however often it has waited since. Empty for the default exchange.
     pub fn exchange(&self) -> &str {
-        self.arrival.exchange.as_str()
+        self.delivery.origin.exchange.as_str()
     }
 
     /// The routing key that the message was first published with.
     pub fn routing_key(&self) -> &str {
-        self.arrival.routing_key.as_str()
+        self.delivery.origin.routing_key.as_str()
     }
 
     /// Whether the broker has delivered this message before, to this consumer or another.
     pub fn redelivered(&self) -> bool {
-        self.arrival.envelope.redelivered
+        self.delivery.redelivered
     }
 
-    /// The `message_id` property, which stays the same over all waits.
+    /// The `message_id` property. It stays the same through all waits.
     pub fn message_id(&self) -> Option<&str> {
         text(self.properties().message_id())
     }
@@ -149,10 +185,10 @@ impl<T> Message<T> {
         text(self.properties().app_id())
     }
 
-    /// The `user_id` property, which the broker has checked. It is kept in a header over a wait.
+    /// The `user_id` property, which the broker has checked. A header keeps it through a wait.
     pub fn user_id(&self) -> Option<&str> {
-        text(self.properties().user_id()).or_else(|| match self.header(crate::headers::USER_ID)? {
-            HeaderValue::Text(user_id) if self.hop() > 0 => Some(user_id),
+        text(self.properties().user_id()).or_else(|| match self.header(crate::wire::names::USER_ID)? {
+            HeaderValue::Text(user_id) if self.delivery.ledger.is_copy => Some(user_id),
             _ => None,
         })
     }
@@ -169,7 +205,7 @@ impl<T> Message<T> {
 
     /// One header.
     pub fn header(&self, name: &str) -> Option<HeaderValue<'_>> {
-        self.arrival.envelope.header(name).map(HeaderValue::of)
+        self.delivery.header(name).map(HeaderValue::of)
     }
 
     /// All headers, in the order of their names.
@@ -178,7 +214,31 @@ impl<T> Message<T> {
     }
 
     fn properties(&self) -> &BasicProperties {
-        &self.arrival.envelope.properties
+        &self.delivery.properties
+    }
+}
+
+impl RetryPolicy {
+    /// What becomes of a message under this policy if an attempt of it ends like this. For tests of policies and handlers. Nothing
+    /// is random here: jitter is drawn from the middle of its range.
+    ///
+    /// ```
+    /// use rehop::testing::message;
+    /// use rehop::{Failure, Outcome, Reason, RetryPolicy, settings::RetrySettings};
+    /// use std::time::Duration;
+    ///
+    /// let policy = RetryPolicy::new(&RetrySettings::default())?;
+    /// let second = message("order").attempt(2).build();
+    /// let outcome = |result| policy.outcome_of(&second, &result);
+    ///
+    /// assert_eq!(outcome(Ok(())), Outcome::Ack);
+    /// assert_eq!(outcome(Err(Failure::transient("busy"))), Outcome::Wait(Duration::from_secs(10)));
+    /// assert_eq!(outcome(Err(Failure::permanent("wrong"))), Outcome::Park(Reason::Permanent));
+    /// # Ok::<(), rehop::SettingsError>(())
+    /// ```
+    pub fn outcome_of<T>(&self, message: &Message<T>, result: &Result<(), Failure>) -> Outcome {
+        let now = message.source.now();
+        Outcome::of(decide(self, &message.delivery.ledger, result, now, Draw::MIDDLE), now)
     }
 }
 
@@ -192,77 +252,4 @@ impl<T> Deref for Message<T> {
 
 fn text(property: &Option<ShortString>) -> Option<&str> {
     property.as_ref().map(ShortString::as_str)
-}
-
-fn entries(table: &FieldTable) -> impl Iterator<Item = (&str, HeaderValue<'_>)> {
-    table.inner().iter().map(|(name, value)| (name.as_str(), HeaderValue::of(value)))
-}
-
-/// The value of a header, borrowed from its message.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum HeaderValue<'a> {
-    /// No value.
-    Void,
-    /// A truth value.
-    Bool(bool),
-    /// Any of AMQP's integers.
-    Int(i64),
-    /// A float or a double.
-    Float(f64),
-    /// A decimal number: value × 10^-scale.
-    Decimal {
-        /// How many digits stand behind the point.
-        scale: u8,
-        /// The number without its point.
-        value: u32,
-    },
-    /// Seconds since the epoch.
-    Timestamp(u64),
-    /// A string in UTF-8.
-    Text(&'a str),
-    /// A byte array, or a string in no UTF-8.
-    Bytes(&'a [u8]),
-    /// An array.
-    List(Vec<HeaderValue<'a>>),
-    /// A table.
-    Table(Vec<(&'a str, HeaderValue<'a>)>),
-}
-
-impl<'a> HeaderValue<'a> {
-    pub(crate) fn of(value: &'a AMQPValue) -> Self {
-        match value {
-            AMQPValue::Void => Self::Void,
-            AMQPValue::Boolean(value) => Self::Bool(*value),
-            AMQPValue::ShortShortInt(value) => Self::Int(i64::from(*value)),
-            AMQPValue::ShortShortUInt(value) => Self::Int(i64::from(*value)),
-            AMQPValue::ShortInt(value) => Self::Int(i64::from(*value)),
-            AMQPValue::ShortUInt(value) => Self::Int(i64::from(*value)),
-            AMQPValue::LongInt(value) => Self::Int(i64::from(*value)),
-            AMQPValue::LongUInt(value) => Self::Int(i64::from(*value)),
-            AMQPValue::LongLongInt(value) => Self::Int(*value),
-            AMQPValue::Float(value) => Self::Float(f64::from(*value)),
-            AMQPValue::Double(value) => Self::Float(*value),
-            AMQPValue::DecimalValue(decimal) => Self::Decimal { scale: decimal.scale, value: decimal.value },
-            AMQPValue::Timestamp(seconds) => Self::Timestamp(*seconds),
-            AMQPValue::ShortString(text) => Self::Text(text.as_str()),
-            AMQPValue::LongString(text) => Self::of_bytes(text.as_bytes()),
-            AMQPValue::ByteArray(bytes) => Self::Bytes(bytes.as_slice()),
-            AMQPValue::FieldArray(array) => Self::List(array.as_slice().iter().map(Self::of).collect()),
-            AMQPValue::FieldTable(table) => Self::Table(entries(table).collect()),
-        }
-    }
-
-    fn of_bytes(bytes: &'a [u8]) -> Self {
-        std::str::from_utf8(bytes).map_or(Self::Bytes(bytes), Self::Text)
-    }
-
-    /// The text of a string, whether it was sent as a string or as bytes.
-    pub fn as_text(&self) -> Option<&'a str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
-            _ => None,
-        }
-    }
 }

@@ -1,9 +1,9 @@
-//! A moment, as the wire contract writes it.
+//! A time, as the headers write it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A moment in whole milliseconds since the Unix epoch, as all of rehop's headers write it.
+/// A time in whole milliseconds since the Unix epoch, as all of rehop's headers write it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// assert_eq!((seen + Duration::from_secs(2)).as_millis(), 1_700_000_002_000);
 /// assert_eq!(seen.since(seen + Duration::from_secs(2)), Duration::ZERO);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The moment `millis` milliseconds after the epoch.
+    /// The time `millis` milliseconds after the epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
@@ -25,7 +25,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long ago `earlier` was; zero when it lies ahead, which clock skew between machines makes possible.
+    /// The time since `earlier`. Zero if `earlier` lies ahead, which clock skew between machines makes possible.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -34,7 +34,7 @@ impl Timestamp {
 impl std::ops::Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates at the end of time.
+    /// Saturates at the latest time.
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
@@ -51,10 +51,11 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl From<Timestamp> for SystemTime {
-    /// Moments that the system's clock cannot express become the epoch.
+    /// A time that the system clock cannot express becomes the epoch.
     fn from(timestamp: Timestamp) -> Self {
         let distance = Duration::from_millis(timestamp.0.unsigned_abs());
-        let moment = if timestamp.0 < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+        let moment =
+            if timestamp.0.is_negative() { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
         moment.unwrap_or(UNIX_EPOCH)
     }
 }
@@ -62,5 +63,31 @@ impl From<Timestamp> for SystemTime {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ms", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_converted_to_the_millisecond_and_saturate() {
+        let millis = Duration::from_millis;
+        for (moment, since_epoch) in [(UNIX_EPOCH + millis(1_500), 1_500), (UNIX_EPOCH - millis(1_500), -1_500)] {
+            let timestamp = Timestamp::from_millis(since_epoch);
+            assert_eq!((Timestamp::from(moment), SystemTime::from(timestamp)), (timestamp, moment));
+        }
+        assert_eq!(SystemTime::from(Timestamp::from_millis(0)), UNIX_EPOCH);
+        assert_eq!((Timestamp::from_millis(i64::MAX - 1) + millis(5)).as_millis(), i64::MAX);
+        assert_eq!((Timestamp::from_millis(5) + Duration::MAX).as_millis(), i64::MAX);
+        assert_eq!(Timestamp::from_millis(-7).to_string(), "-7 ms");
+    }
+
+    #[test]
+    fn the_time_since_something_that_lies_ahead_is_zero() {
+        let at = Timestamp::from_millis;
+        assert_eq!(at(1_700).since(at(1_000)), Duration::from_millis(700));
+        assert_eq!(at(1_000).since(at(1_700)), Duration::ZERO);
+        assert_eq!(at(i64::MAX).since(at(i64::MIN)).as_millis(), i64::MAX as u128);
     }
 }

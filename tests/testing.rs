@@ -1,4 +1,4 @@
-//! The fixtures that all other tests stand on, tried on a real broker.
+//! Tests of the fixtures that all other tests use, on a real broker.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
@@ -18,7 +18,7 @@ use tokio::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 fn quorum() -> serde_json::Value {
     json!({ "x-queue-type": "quorum" })
@@ -50,7 +50,7 @@ async fn publish_and_drain(test: &str) -> Result {
 }
 
 #[tokio::test]
-async fn what_is_published_comes_back_with_everything_that_it_had() -> Result {
+async fn a_published_message_comes_back_complete() -> Result {
     let client = Broker::shared().await.client().await?;
     let namespace = Namespace::new("whole");
     let (queue, exchange) = (namespace.queue("in"), namespace.exchange("events"));
@@ -89,7 +89,7 @@ async fn what_is_published_comes_back_with_everything_that_it_had() -> Result {
 }
 
 #[tokio::test]
-async fn a_client_goes_on_after_an_error_and_names_what_it_tried() -> Result {
+async fn a_client_works_on_after_an_error_and_the_error_names_what_was_tried() -> Result {
     let client = Broker::shared().await.client().await?;
     let queue = Namespace::new("errors").queue("in");
     let missing = client.depth(&queue).await.map_err(|error| error.to_string());
@@ -110,7 +110,7 @@ async fn a_client_goes_on_after_an_error_and_names_what_it_tried() -> Result {
 }
 
 #[tokio::test]
-async fn a_broker_of_our_own_restarts_pauses_dies_and_comes_back_at_the_same_address() -> Result {
+async fn a_started_broker_restarts_pauses_dies_and_comes_back_at_the_same_address() -> Result {
     let broker = Broker::builder().conf("consumer_timeout = 654321").start().await?;
     let timeout = broker.rabbitmqctl(&["eval", "application:get_env(rabbit, consumer_timeout)."]).await?;
     assert_eq!(timeout, "{ok,654321}");
@@ -142,7 +142,7 @@ async fn a_broker_of_our_own_restarts_pauses_dies_and_comes_back_at_the_same_add
     Ok(())
 }
 
-/// A quorum queue elects its leader for a moment after the broker serves again.
+/// After the broker is ready again, a quorum queue still needs a moment to elect its leader.
 async fn depth_now(broker: &Broker, queue: &str) -> Result<u32> {
     Ok(eventually(SOON, "the queue can be looked at", async || broker.client().await?.depth(queue).await.map(Some))
         .await?)
@@ -166,7 +166,7 @@ async fn a_broker_that_refuses_its_configuration_shows_its_log() -> Result {
     Ok(())
 }
 
-/// The process that is killed is this test binary itself, told by its environment to start a broker and wait.
+/// The process that is killed is this test binary itself. Its environment tells it to start a broker and wait.
 #[tokio::test]
 async fn a_killed_test_process_leaves_no_broker_behind() -> Result {
     let mut child = Command::new(std::env::current_exe()?)
@@ -201,7 +201,7 @@ async fn helper_that_waits_to_be_killed() -> Result {
 }
 
 #[tokio::test]
-async fn a_cluster_of_three_survives_what_is_done_to_one_of_its_nodes() -> Result {
+async fn a_cluster_of_three_survives_faults_of_one_node() -> Result {
     let cluster = match Cluster::start(3).await {
         Err(error @ BrokerError::ClusterNeedsDocker { .. }) => {
             io::Write::write_all(&mut io::stderr(), format!("NOT TRIED, no cluster here: {error}\n").as_bytes())?;
@@ -243,7 +243,7 @@ async fn a_cluster_of_three_survives_what_is_done_to_one_of_its_nodes() -> Resul
     Ok(())
 }
 
-/// A server that sends back what it gets.
+/// An echo server.
 async fn echo() -> Result<String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?.to_string();
@@ -371,7 +371,7 @@ async fn a_client_works_through_a_proxy_and_a_broken_one_breaks_it() -> Result {
 }
 
 #[tokio::test]
-async fn what_does_not_happen_in_time_is_told_with_what_was_seen_last() {
+async fn if_something_does_not_happen_in_time_the_error_shows_what_was_seen_last() {
     let mut looks = 0;
     let late = eventually(Duration::from_millis(30), "the tide turns", async || {
         looks += 1;

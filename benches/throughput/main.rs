@@ -1,66 +1,98 @@
-//! Throughput of rehop beside raw lapin, interleaved in one run on one real broker.
+//! Compares rehop with raw lapin on one real broker: throughput, lateness, and what happens to each message.
 //!
-//! `make bench`, or `cargo bench --features cli --bench throughput -- [quick] [success] [wait] [requeue] [tracing]`.
+//! `make bench`, or `cargo bench --features cli --bench throughput -- [--quick] [CASE]...`; `--help` lists the cases.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may panic, and so may its helpers")]
 #![allow(clippy::print_stdout, reason = "a benchmark is read on standard output")]
 
+mod arguments;
+mod audit;
+mod collect;
+mod corner;
+mod cpu;
+mod distribution;
+mod effort;
+mod instruments;
 mod job;
+mod lab;
+mod parked;
+mod progress;
 mod raw;
 mod rehop_side;
 mod report;
+mod run;
+mod side;
+mod steady;
+mod strategies;
+mod task;
 mod tracing_cost;
+mod turns;
+mod way;
+mod witness;
 
 use std::error::Error;
 
-use job::{Bench, Job, Sizes};
+use arguments::{Arguments, Case};
+use job::Job;
+use lab::Lab;
 use report::Report;
+use side::Side;
+use way::Way;
 
-/// A broker and 500 messages under way leave a core of two to the broker, and are what the fastest raw client here used.
+/// The prefetch with which the raw client was fastest on a machine of two cores, one of which the broker uses.
 const PREFETCH: u16 = 500;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // `cargo bench` and `cargo test` add flags of their own.
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    if let Some(unknown) =
-        words.iter().find(|word| !["quick", "success", "wait", "requeue", "tracing"].contains(&word.as_str()))
-    {
-        return Err(format!("unknown word {unknown:?}: quick, success, wait, requeue or tracing").into());
-    }
-    let asked = |word: &str| words.iter().any(|other| other == word);
-    let everything = !["success", "wait", "requeue", "tracing"].iter().any(|word| asked(word));
-    let sizes = if asked("quick") { Sizes::QUICK } else { Sizes::FULL };
-    let bench = Bench::start(sizes).await?;
+    let Some(arguments) = Arguments::parse(std::env::args().skip(1))? else {
+        println!("{}", arguments::USAGE);
+        return Ok(());
+    };
+    instruments::check();
+    let lab = Lab::start(arguments.effort).await?;
     println!(
-        "RabbitMQ {}, {} rounds each, 1 KiB messages, quorum queues, prefetch {PREFETCH}",
-        bench.version(),
-        sizes.rounds
+        "RabbitMQ {}, {} rounds each after a warm-up, 1 KiB messages, quorum queues, prefetch {PREFETCH}",
+        lab.version(),
+        lab.effort.rounds
+    );
+    println!(
+        "time runs from the first call of a handler until each message has had its last one, or is in the parked queue; client and \
+         broker are the microseconds of CPU time per message"
     );
 
-    let mut lost = 0;
-    for job in [Job::Success, Job::Wait, Job::Requeue] {
-        if everything || asked(job.word()) {
-            lost += compare(&bench, job).await?;
-        }
+    let mut failed = 0;
+    for case in arguments.cases {
+        failed += match case {
+            Case::Success => compare(&lab, Job::Success).await?,
+            Case::Wait => compare(&lab, Job::Wait(Way::Tiers)).await?,
+            Case::Requeue => compare(&lab, Job::Requeue).await?,
+            Case::Steady => steady::compare(&lab).await?,
+            Case::Strategies => strategies::compare(&lab).await?,
+            Case::Rates => steady::compare_strategies(&lab).await?,
+            Case::Spread => steady::compare_spread(&lab).await?,
+            Case::Parked => parked::compare(&lab).await?,
+            Case::Tracing => tracing_cost::compare(&lab).await?,
+        };
     }
-    if everything || asked("tracing") {
-        lost += tracing_cost::compare(&bench).await?;
-    }
-    println!("\nlost in all: {lost}");
-    if lost > 0 { Err("messages were lost".into()) } else { Ok(()) }
+    println!("\nmessages lost or in the wrong place: {failed}");
+    if failed > 0 { Err("not every message ended as it should".into()) } else { Ok(()) }
 }
 
-/// Runs all variants of a job in turn, round after round, so that whatever else the machine does hits them alike.
-async fn compare(bench: &Bench, job: Job) -> Result<u64> {
-    let mut report = Report::new(job.title(bench.sizes), raw::SAME_TOPOLOGY);
-    for round in 0..bench.sizes.rounds {
-        for variant in raw::variants(job) {
-            report.add(variant.name(), raw::run(bench, job, variant, round).await?);
+/// Runs all sides of a job in turn, round after round, so that other load on the machine affects them alike. Returns how many
+/// messages did not end as they should.
+async fn compare(lab: &Lab, job: Job) -> Result<usize> {
+    let sides = Side::all(job);
+    let mut report = Report::new(job.title(lab.effort), sides.iter().map(|side| side.name()));
+    for round in turns::rounds(lab.effort.rounds) {
+        for turn in turns::order(round, sides.len()) {
+            let side = sides[turn];
+            lab.progress.say(&format!("{}, {round}: {}", job.word(), side.name()));
+            let run = run::run(lab, job, side).await?;
+            report.add(turn, round, run);
         }
-        report.add("rehop", rehop_side::run(bench, job, "rehop", round).await?);
     }
+    lab.progress.clear();
     Ok(report.print())
 }

@@ -1,28 +1,29 @@
-//! The jobs by lapin alone, written as well as can be: frames queued by polling their futures once, confirms pipelined, up to
-//! 500 messages under way, copies confirmed before their originals are acked.
+//! The jobs with lapin alone, as fast as possible: frames are queued by polling their futures once, confirms are pipelined, up to
+//! 500 messages are in flight, and copies are confirmed before their originals are acked.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, BasicRejectOptions,
-    ConfirmSelectOptions, QueueDeclareOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions, BasicRejectOptions,
+    ConfirmSelectOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
-use crate::job::{Bench, DELIVERY_LIMIT, Job, Prepared, WAIT};
-use crate::report::Run;
+use crate::corner::Corner;
+use crate::job::{DELIVERY_LIMIT, Job};
+use crate::task::Task;
+use crate::way::Way;
+use crate::witness::Witness;
 use crate::{PREFETCH, Result};
 
-/// The name of the variant that rehop is compared with.
-pub(crate) const SAME_TOPOLOGY: &str = "raw lapin, single acks";
-
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// rehop's own topology, an ack for each message.
     SingleAcks,
@@ -30,154 +31,155 @@ pub(crate) enum Variant {
     BatchedAcks,
     /// The default exchange in and out: routing key rewritten, no stray queue.
     CheapestTopology,
+    /// As many headers on each copy as rehop writes. The broker reads and writes them several times.
+    WithHistory,
 }
 
 impl Variant {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::SingleAcks => SAME_TOPOLOGY,
+            Self::SingleAcks => "raw lapin, single acks",
             Self::BatchedAcks => "raw lapin, acks batched by 64",
             Self::CheapestTopology => "raw lapin, default exchange, no stray queue",
+            Self::WithHistory => "raw lapin, with rehop's headers",
         }
     }
 }
 
-pub(crate) fn variants(job: Job) -> Vec<Variant> {
-    match job {
-        Job::Success => vec![Variant::SingleAcks, Variant::BatchedAcks],
-        Job::Wait => vec![Variant::SingleAcks, Variant::CheapestTopology],
-        Job::Requeue => vec![Variant::SingleAcks],
-    }
-}
+/// How many messages one ack settles, with [`Variant::BatchedAcks`].
+const BATCH: usize = 64;
+/// How long a connection stays open after the last ack. Closing it right away would lose acks.
+pub(crate) const LINGER: Duration = Duration::from_millis(200);
 
-pub(crate) async fn run(bench: &Bench, job: Job, variant: Variant, _round: usize) -> Result<Run> {
-    let run = bench.prepare(job, "raw").await?;
-    let connect = || Connection::connect(bench.url(), ConnectionProperties::default());
+pub(crate) async fn work(task: Task, variant: Variant) -> Result<()> {
+    let Task { job, url, corner, witness, mut stop } = task;
+    let connect = || Connection::connect(&url, ConnectionProperties::default());
     let (consuming, publishing) = (connect().await?, connect().await?);
     let channel = consuming.create_channel().await?;
     let publisher = publishing.create_channel().await?;
     publisher.confirm_select(ConfirmSelectOptions::default()).await?;
-    let cheap_wait = cheap_wait_queue(&publisher, &run, variant).await?;
-    let started = Instant::now();
     channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
-    let consumer = channel
-        .basic_consume(short(&run.queue), short(""), BasicConsumeOptions::default(), FieldTable::default())
+    let mut deliveries = channel
+        .basic_consume(short(&corner.queue), short(""), BasicConsumeOptions::default(), FieldTable::default())
         .await?;
-    let mut client =
-        Client { run: &run, publisher, cheap_wait, settling: FuturesUnordered::new(), handled: 0, settled: 0 };
-    client.work(job, variant, consumer).await?;
-    let took = started.elapsed();
-    let handled = client.handled;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut client = Client {
+        job,
+        history: if variant == Variant::WithHistory { history(&corner.queue) } else { Vec::new() },
+        batch: (variant == Variant::BatchedAcks).then(Vec::new),
+        corner,
+        witness,
+        publisher,
+        settling: FuturesUnordered::new(),
+    };
+    loop {
+        tokio::select! {
+            biased;
+            Some((confirmed, original)) = client.settling.next() => settle(confirmed, &original)?,
+            delivery = deliveries.next() => client.take(delivery.ok_or("the consumer ended")??).await?,
+            _ = &mut stop => break,
+        }
+    }
+    client.finish().await?;
+    tokio::time::sleep(LINGER).await;
     consuming.close(200, short("done")).await?;
     publishing.close(200, short("done")).await?;
-    Ok(Run { messages: run.count, took, lost: bench.lost(job, &run, handled).await? })
+    Ok(())
 }
 
-async fn cheap_wait_queue(channel: &Channel, run: &Prepared, variant: Variant) -> Result<Option<ShortString>> {
-    if variant != Variant::CheapestTopology {
-        return Ok(None);
-    }
-    let name = short(&format!("{}.cheap", run.namespace.name()));
-    let mut arguments = FieldTable::default();
-    for (argument, value) in [
-        ("x-queue-type", text("quorum")),
-        ("x-message-ttl", AMQPValue::LongLongInt(WAIT.as_millis() as i64)),
-        ("x-dead-letter-exchange", text("")),
-        ("x-dead-letter-routing-key", text(&run.queue)),
-        ("x-dead-letter-strategy", text("at-least-once")),
-        ("x-overflow", text("reject-publish")),
-    ] {
-        arguments.insert(short(argument), value);
-    }
-    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(name.clone(), options, arguments).await?;
-    Ok(Some(name))
-}
-
-struct Client<'a> {
-    run: &'a Prepared,
+struct Client {
+    job: Job,
+    /// Further headers of each copy.
+    history: Vec<(&'static str, AMQPValue)>,
+    corner: Corner,
+    witness: Arc<Witness>,
     publisher: Channel,
-    cheap_wait: Option<ShortString>,
+    /// The messages to ack together, if acks are batched.
+    batch: Option<Vec<Acker>>,
     settling: FuturesUnordered<BoxFuture<'static, (lapin::Result<Confirmation>, Acker)>>,
-    handled: usize,
-    settled: usize,
 }
 
-impl Client<'_> {
-    async fn work(&mut self, job: Job, variant: Variant, mut consumer: lapin::Consumer) -> Result<()> {
-        let mut unacked = 0;
-        while self.settled < self.run.count {
-            tokio::select! {
-                biased;
-                Some((confirmed, original)) = self.settling.next(), if !self.settling.is_empty() => {
-                    if confirmed? != Confirmation::Ack(None) {
-                        return Err("a copy was not confirmed".into());
-                    }
-                    queue_frame(original.ack(BasicAckOptions::default()));
-                    if job == Job::Requeue {
-                        self.settled += 1;
-                    }
-                }
-                delivery = consumer.next() => {
-                    let delivery = delivery.ok_or("the consumer ended")??;
-                    match job {
-                        Job::Success if variant == Variant::BatchedAcks => {
-                            self.finish();
-                            unacked += 1;
-                            if unacked == 64 || self.settled == self.run.count {
-                                // Awaited: lapin may send frames that were queued by one poll in another order, and an
-                                // earlier tag is unknown once a later one was acked with all before it.
-                                delivery.acker.ack(BasicAckOptions { multiple: true }).await?;
-                                unacked = 0;
-                            }
-                        }
-                        Job::Success => {
-                            self.finish();
-                            queue_frame(delivery.acker.ack(BasicAckOptions::default()));
-                        }
-                        Job::Wait if has_waited(&delivery) => {
-                            self.finish();
-                            queue_frame(delivery.acker.ack(BasicAckOptions::default()));
-                        }
-                        Job::Wait => self.send_to_wait(delivery),
-                        Job::Requeue if delivery_count(&delivery) + 1 < DELIVERY_LIMIT => {
-                            queue_frame(delivery.acker.reject(BasicRejectOptions { requeue: true }));
-                        }
-                        Job::Requeue => self.send_to_parked(delivery),
-                    }
+impl Client {
+    async fn take(&mut self, delivery: Delivery) -> Result<()> {
+        let is_last = match self.job {
+            Job::Success => true,
+            Job::Wait(Way::Native) => delivery.redelivered,
+            Job::Wait(_) => has_waited(&delivery),
+            Job::Requeue => delivery_count(&delivery) + 1 >= DELIVERY_LIMIT,
+        };
+        self.witness.attempt(delivery.properties.message_id().as_ref().map(ShortString::as_str), is_last);
+        match self.job {
+            Job::Success => self.ack(delivery.acker).await?,
+            Job::Wait(_) if is_last => self.ack(delivery.acker).await?,
+            Job::Wait(Way::Native) => {
+                queue_frame(delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }));
+            }
+            Job::Wait(way) => self.send_to_wait(way, delivery),
+            Job::Requeue if is_last => self.send_to_parked(delivery),
+            Job::Requeue => queue_frame(delivery.acker.reject(BasicRejectOptions { requeue: true })),
+        }
+        Ok(())
+    }
+
+    async fn ack(&mut self, acker: Acker) -> Result<()> {
+        match &mut self.batch {
+            None => queue_frame(acker.ack(BasicAckOptions::default())),
+            Some(batch) => {
+                batch.push(acker);
+                if batch.len() == BATCH {
+                    self.ack_batch().await?;
                 }
             }
         }
         Ok(())
     }
 
-    fn finish(&mut self) {
-        self.handled += 1;
-        self.settled += 1;
+    /// Awaits the ack, because lapin may reorder queued frames, and after a multiple ack every earlier tag is unknown.
+    async fn ack_batch(&mut self) -> Result<()> {
+        if let Some(newest) = self.batch.as_mut().and_then(|batch| batch.drain(..).next_back()) {
+            newest.ack(BasicAckOptions { multiple: true }).await?;
+        }
+        Ok(())
     }
 
-    fn send_to_wait(&mut self, delivery: Delivery) {
-        let queue = self.run.queue.clone();
-        let headers = [
-            ("return-to", text(&queue)),
-            ("wait-for", AMQPValue::LongLongInt(WAIT.as_millis() as i64)),
-            ("hop", AMQPValue::LongLongInt(1)),
+    /// Settles what has begun.
+    async fn finish(&mut self) -> Result<()> {
+        self.ack_batch().await?;
+        while let Some((confirmed, original)) = self.settling.next().await {
+            settle(confirmed, &original)?;
+        }
+        Ok(())
+    }
+
+    fn send_to_wait(&mut self, way: Way, delivery: Delivery) {
+        let millis = |millis: u64| AMQPValue::LongLongInt(millis as i64);
+        let id = delivery.properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok()).unwrap_or(0);
+        let legs = if way == Way::Tiers { vec![Way::TIERS.as_millis() as u64] } else { way.legs(id) };
+        let mut headers = vec![
+            ("return-to".to_owned(), text(&self.corner.queue)),
+            ("wait-for".to_owned(), millis(legs[0])),
+            ("hop".to_owned(), AMQPValue::LongLongInt(1)),
         ];
-        let (exchange, key) = match &self.cheap_wait {
-            Some(wait_queue) => (short(""), wait_queue.clone()),
-            None => (short(&format!("{}.wait", self.run.namespace.name())), delivery.routing_key.clone()),
+        headers.extend(legs.windows(2).map(|legs| (format!("then-{}", legs[0]), millis(legs[1]))));
+        let namespace = &self.corner.settings.namespace;
+        let (exchange, key) = match (&self.corner.cheap_wait, way) {
+            (Some(wait_queue), _) => (short(""), short(wait_queue)),
+            (None, Way::Ladder(_) | Way::Spread) => {
+                (short(&format!("{namespace}.ladder")), delivery.routing_key.clone())
+            }
+            (None, _) => (short(&format!("{namespace}.wait")), delivery.routing_key.clone()),
         };
         self.send(exchange, key, &headers, delivery);
     }
 
     fn send_to_parked(&mut self, delivery: Delivery) {
-        let exchange = short(&format!("{}.park", self.run.namespace.name()));
-        self.send(exchange, short(&self.run.queue), &[("hop", AMQPValue::LongLongInt(1))], delivery);
+        let exchange = short(&format!("{}.park", self.corner.settings.namespace));
+        self.send(exchange, short(&self.corner.queue), &[("hop".to_owned(), AMQPValue::LongLongInt(1))], delivery);
     }
 
-    fn send(&mut self, exchange: ShortString, key: ShortString, headers: &[(&str, AMQPValue)], delivery: Delivery) {
-        let headers: BTreeMap<_, _> = headers.iter().map(|(name, value)| (short(name), value.clone())).collect();
+    fn send(&mut self, exchange: ShortString, key: ShortString, headers: &[(String, AMQPValue)], delivery: Delivery) {
+        let history = self.history.iter().map(|(name, value)| (short(name), value.clone()));
+        let headers = headers.iter().map(|(name, value)| (short(name), value.clone()));
+        let headers: BTreeMap<_, _> = headers.chain(history).collect();
         let mut properties = BasicProperties::default().with_delivery_mode(2).with_headers(FieldTable::from(headers));
         if let Some(id) = delivery.properties.message_id() {
             properties = properties.with_message_id(id.clone());
@@ -195,8 +197,31 @@ impl Client<'_> {
     }
 }
 
-/// The first poll queues the frame. Waiting until it is written costs two thirds of the throughput.
-fn queue_frame(frame: impl Future<Output = lapin::Result<bool>>) {
+/// What rehop writes beside the three headers that every side writes, in values of the same kinds and lengths.
+pub(crate) fn history(queue: &str) -> Vec<(&'static str, AMQPValue)> {
+    let moment = || AMQPValue::LongLongInt(1_700_000_000_000);
+    let failures = r#"[{"at":1700000000000,"attempt":1,"class":"transient","message":"not yet"}]"#;
+    vec![
+        ("rehop-attempt", AMQPValue::LongLongInt(1)),
+        ("rehop-chain-id", text("4bf92f3577b34da6")),
+        ("rehop-errors", text(failures)),
+        ("rehop-exchange", text("")),
+        ("rehop-first-seen-at", moment()),
+        ("rehop-routing-key", text(queue)),
+        ("rehop-waiting-since", moment()),
+    ]
+}
+
+fn settle(confirmed: lapin::Result<Confirmation>, original: &Acker) -> Result<()> {
+    if confirmed? != Confirmation::Ack(None) {
+        return Err("a copy was not confirmed".into());
+    }
+    queue_frame(original.ack(BasicAckOptions::default()));
+    Ok(())
+}
+
+/// The first poll queues the frame. Waiting until it is written would cost two thirds of the throughput.
+pub(crate) fn queue_frame(frame: impl Future<Output = lapin::Result<bool>>) {
     let _ = frame.now_or_never();
 }
 
@@ -215,10 +240,10 @@ fn delivery_count(delivery: &Delivery) -> u32 {
     }
 }
 
-fn short(name: &str) -> ShortString {
+pub(crate) fn short(name: &str) -> ShortString {
     ShortString::from(name)
 }
 
-fn text(text: &str) -> AMQPValue {
+pub(crate) fn text(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }

@@ -1,4 +1,4 @@
-//! What telemetry costs at the success path's full speed: off, on with nothing sampled, on with everything exported.
+//! What telemetry costs at full speed on the success path: off, on with nothing sampled, on with everything exported.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,11 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::job::{Bench, Job};
+use crate::job::Job;
+use crate::lab::Lab;
 use crate::report::Report;
-use crate::{Result, rehop_side};
+use crate::side::Side;
+use crate::{Result, run, turns};
 
 const OFF: &str = "telemetry off";
 const UNSAMPLED: &str = "tracing on, nothing sampled";
@@ -20,26 +22,26 @@ const EXPORTED: &str = "tracing on, everything exported to a receiver";
 const WITH_METRICS: &str = "the same, and metrics";
 const VARIANTS: [&str; 4] = [OFF, UNSAMPLED, EXPORTED, WITH_METRICS];
 
-pub(crate) async fn compare(bench: &Bench) -> Result<u64> {
+pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
     choose_cryptography();
     let receiver = receive().await?;
-    // Few per cent are to be seen, so there are more rounds than elsewhere, and each variant comes first, second, and so on
-    // equally often: what runs before leaves work to the broker.
-    let rounds = 3 * VARIANTS.len();
-    let mut report = Report::new(format!("{}, with telemetry ({rounds} rounds)", Job::Success.title(bench.sizes)), OFF);
-    for round in 0..rounds {
-        for turn in 0..VARIANTS.len() {
-            let variant = VARIANTS[(round + turn) % VARIANTS.len()];
-            let providers = Providers::of(variant, receiver)?;
+    let rounds = lab.effort.tracing_rounds;
+    let title = format!("{}, with telemetry ({rounds} rounds)", Job::Success.title(lab.effort));
+    let mut report = Report::new(title, VARIANTS.into_iter());
+    for round in turns::rounds(rounds) {
+        for turn in turns::order(round, VARIANTS.len()) {
+            lab.progress.say(&format!("tracing, {round}: {}", VARIANTS[turn]));
+            let providers = Providers::of(VARIANTS[turn], receiver)?;
             providers.install();
-            report.add(variant, rehop_side::run(bench, Job::Success, "rehop", round).await?);
+            report.add(turn, round, run::run(lab, Job::Success, Side::Rehop).await?);
             tokio::task::spawn_blocking(move || providers.shutdown()).await?;
         }
     }
+    lab.progress.clear();
     Ok(report.print())
 }
 
-/// The exporter's HTTP client is built with TLS, and would not find a provider by itself.
+/// The exporter's HTTP client is built with TLS and needs a crypto provider.
 fn choose_cryptography() {
     #[cfg(feature = "tls-ring")]
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -47,7 +49,7 @@ fn choose_cryptography() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// None: the API's own provider, which does nothing.
+/// `None` stands for the API's own provider, which does nothing.
 struct Providers {
     traces: Option<SdkTracerProvider>,
     metrics: Option<SdkMeterProvider>,
@@ -69,7 +71,7 @@ impl Providers {
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("http://{receiver}/v1/traces"))
             .build()?;
-        // Larger than the default of 2,048, which drops most spans at this speed: what is dropped costs nothing.
+        // The default of 2,048 would drop most spans at this speed, and dropped spans cost nothing.
         let config =
             BatchConfigBuilder::default().with_max_queue_size(400_000).with_max_export_batch_size(4096).build();
         let processor = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
@@ -99,13 +101,13 @@ impl Providers {
         let metrics = self.metrics.as_ref().map_or(Ok(()), SdkMeterProvider::shutdown);
         for result in [traces, metrics] {
             if let Err(error) = result {
-                eprintln!("telemetry did not shut down in order: {error}");
+                eprintln!("telemetry did not shut down cleanly: {error}");
             }
         }
     }
 }
 
-/// Takes whatever is exported and answers that it was received.
+/// Accepts whatever is exported.
 async fn receive() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use super::options::Options;
-use super::output;
+use super::{init, output};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -15,16 +15,23 @@ pub(super) struct Args {
 enum Command {
     /// Print every setting with its value and the layer that it came from; secrets are masked
     ///
-    /// What is not listed has its default: config/default.toml documents every key.
+    /// `rehop config init` writes a file that documents every key.
     Show {
         /// Print JSON: a list of objects with key, value and source
         #[arg(long)]
         json: bool,
     },
+    /// Write a settings file in which every key is documented and commented out
+    ///
+    /// It sets only the namespace, if --namespace names one.
+    Init(init::Args),
 }
 
 pub(super) fn run(args: Args, options: &Options) -> anyhow::Result<()> {
-    let Command::Show { json } = args.command;
+    let json = match args.command {
+        Command::Init(args) => return init::run(&args, options.namespace.as_deref()),
+        Command::Show { json } => json,
+    };
     let entries = options.loader()?.effective()?;
     if json {
         return output::print_json(&entries);

@@ -1,4 +1,4 @@
-//! Logs on standard error, and telemetry where it is asked for.
+//! Logs on standard error, and telemetry if it is configured.
 
 use std::io::{self, IsTerminal};
 
@@ -15,18 +15,30 @@ pub(super) fn start(options: &Options) -> anyhow::Result<()> {
     init(options, None)
 }
 
-/// Starts the process's logs and, where a variable asks for it, OpenTelemetry. Unasked it would look for a collector on this
-/// machine, and warn that there is none.
-pub(super) fn start_with_telemetry(options: &Options, service: &str) -> anyhow::Result<Option<Telemetry>> {
-    let telemetry = match std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(asks_for_telemetry)) {
-        true => Some(telemetry::builder(service).without_subscriber().init()?),
-        false => None,
+/// Starts the process's logs and, if a variable asks for it, OpenTelemetry. By default OpenTelemetry would look for a local
+/// collector, and warn that there is none.
+///
+/// `is_scraped`: Prometheus reads the metrics from this process.
+pub(super) fn start_with_telemetry(
+    options: &Options,
+    service: &str,
+    is_scraped: bool,
+) -> anyhow::Result<Option<Telemetry>> {
+    let is_exported = std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(asks_for_telemetry));
+    let telemetry = match (is_exported, is_scraped) {
+        (true, true) => Some(telemetry::builder(service).without_subscriber().with_prometheus().init()?),
+        (true, false) => Some(telemetry::builder(service).without_subscriber().init()?),
+        (false, true) => {
+            rehop::monitoring::record_metrics(service)?;
+            None
+        }
+        (false, false) => None,
     };
     init(options, telemetry.as_ref())?;
     Ok(telemetry)
 }
 
-/// Sends what is left. What cannot be sent is no reason for another exit status: the messages are safe.
+/// Exports what is left. A failure does not change the exit status, because the messages are safe.
 pub(super) async fn shut_down(telemetry: Option<Telemetry>) {
     if let Some(telemetry) = telemetry
         && let Err(error) = telemetry.shutdown().await
@@ -54,18 +66,18 @@ fn init(options: &Options, telemetry: Option<&Telemetry>) -> anyhow::Result<()> 
 fn filter(options: &Options) -> anyhow::Result<EnvFilter> {
     let said = std::env::var("RUST_LOG").ok().filter(|said| !said.trim().is_empty());
     let directives = match (&said, options.verbose) {
-        // lapin's warnings print the payload of returned messages, so they are for those who ask for them by name.
+        // lapin's warnings print the payload of returned messages, so they must be requested by name.
         (Some(said), _) if said.contains("lapin") => said.clone(),
         (Some(said), _) => format!("{said},lapin=error"),
-        // Its errors are ours too, in our words.
+        // rehop logs lapin's errors itself.
         (None, 0) => "rehop=info".to_owned(),
         (None, 1) => "rehop=debug,lapin=error".to_owned(),
         (None, _) => "rehop=trace,lapin=error".to_owned(),
     };
-    EnvFilter::builder().parse(directives).context("RUST_LOG is no log filter: expected for instance rehop=debug")
+    EnvFilter::builder().parse(directives).context("RUST_LOG is not a valid log filter; an example is rehop=debug")
 }
 
-/// On a terminal, unless the user wants none: <https://no-color.org>.
+/// Colours on a terminal, unless NO_COLOR is set: <https://no-color.org>.
 fn colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

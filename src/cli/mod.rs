@@ -1,25 +1,33 @@
-//! What the command line looks like, and how every command starts and ends.
+//! The command line, and what every command does at its start and end.
 
 mod config;
-mod demo;
+mod doctor;
+mod generate;
+mod init;
+mod input;
 mod logging;
 mod options;
 mod output;
+mod parked;
+mod publish;
+mod queues;
 mod relay;
+mod report;
 mod signals;
 mod topology;
+mod ui;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use options::{Options, Usage};
 
-/// RabbitMQ consumers that survive failing messages
+/// Retries for RabbitMQ consumers
 ///
-/// A message that fails is tried again at once, then after waits in queues of the broker, and ends either handled or parked
-/// with its history. `relay` does that for any HTTP endpoint; the other commands show and prepare what a service needs.
+/// A failed message is retried immediately, then after waits in queues of the broker, and ends up either handled or parked with
+/// its history. `relay` does this for any HTTP endpoint; the other commands show and prepare what a service needs, and publish messages.
 #[derive(Debug, Parser)]
 #[command(version, after_long_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
@@ -33,44 +41,56 @@ struct Cli {
 enum Command {
     /// Consume a queue and POST each message to an HTTP endpoint
     Relay(relay::Args),
-    /// Show or declare the exchanges, queues and bindings that a configuration needs
+    /// Publish one message, and wait until the broker has confirmed it
+    Publish(publish::Args),
+    /// See parked messages, understand them, and send them back
+    Parked(Box<parked::Args>),
+    /// Look at the broker for what would harm a service, and say what to do
+    Doctor(doctor::Args),
+    /// Show, declare, compare, prune or export the exchanges, queues and bindings that a configuration needs
     Topology(topology::Args),
-    /// Show the settings in effect
+    /// Serve a local web page that shows the queues and the parked messages
+    Ui(ui::Args),
+    /// Show the settings in effect, or write a file to start from
     Config(config::Args),
-    /// See the main job on a throwaway broker, in under a minute
-    Demo(demo::Args),
-    /// The demo's consumer process
-    #[command(hide = true)]
-    DemoService(demo::service::Args),
+    /// Print the completions of a shell
+    Completions(generate::Completions),
+    /// Print the manual page, or write the pages of all commands
+    Man(generate::Manual),
 }
 
-/// Lines of at most 80 columns: clap would wrap longer ones out of shape.
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const EXAMPLES: &str = "\
 Examples:
-  See what rehop does, on a broker that is thrown away afterwards:
-    rehop demo
-
-  See what the settings are and where each comes from:
+  Show the settings and where each comes from:
     rehop config show
 
-  Declare what queue \"orders\" needs, then hand its messages to a service:
-    rehop topology declare --queue orders
-    rehop relay --queue orders --to http://127.0.0.1:8080/orders
+  Declare what the queue \"orders\" needs, then relay its messages to a service:
+    rehop topology declare --namespace billing --queue orders
+    rehop relay --namespace billing --queue orders \\
+      --to http://127.0.0.1:8080/orders
 
-  Point it at a broker, with other waits between the attempts:
+  Publish a message to it:
+    rehop publish --queue orders --json '{\"id\": 7}'
+
+  Use another broker, and other waits between the attempts:
     export REHOP_BROKER__URL='amqp://user:password@rabbit:5672/%2f'
     export REHOP_RETRY__DELAYS='[5s, 1m, 15m]'
     rehop relay --queue orders --to http://127.0.0.1:8080/orders
 
-Settings come in layers, and later ones win: built-in defaults, then
-config/default.toml, config/<profile>.toml, the file of --config, variables such
-as REHOP_BROKER__URL (two underscores between the levels), and --set.
+Settings come in layers, and later ones win: built-in defaults, the built-in
+profile, rehop.toml, config/default.toml, config/<profile>.toml, the file of
+--config, variables such as REHOP_BROKER__URL (two underscores between the
+levels), and --set. Of a file with a table [rehop], only this table is read.
 
-Exit status: 0 when all went well, 1 for an error, 2 for a wrong command line,
-130 or 143 when a second SIGINT or SIGTERM stopped it at once.";
+Exit status: 0 for success, 1 for an error, 2 for a wrong command line, 3 if
+doctor or topology verify or plan found something, or if a command of parked
+stopped by itself or messages parked again, 4 if the fate of a replayed message
+is unknown, 130 or 143 if a second SIGINT or SIGTERM stopped the process
+immediately.";
 
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
     match start(cli) {
         Ok(code) => code,
         Err(error) => {
@@ -80,37 +100,76 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// The command line. The options of every command are in the help of `rehop` itself; in that of each command they would hide the
+/// command's own.
+fn command() -> clap::Command {
+    let mut command = Cli::command();
+    // Passes the options on to the commands.
+    command.build();
+    without_common_options(command, 0)
+}
+
+fn without_common_options(mut command: clap::Command, depth: u8) -> clap::Command {
+    const NOTE: &str = "Options of every command, such as --config, --set and -v: rehop --help";
+    if depth > 0 {
+        command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
+        let long = command.get_after_long_help().map_or(NOTE.to_owned(), |text| format!("{text}\n\n{NOTE}"));
+        command = command.after_help(NOTE).after_long_help(long);
+    }
+    let names: Vec<_> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    for name in names {
+        command = command.mut_subcommand(name, |command| without_common_options(command, depth + 1));
+    }
+    command
+}
+
 fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     choose_cryptography();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(run(cli));
-    // Not a plain drop: a name that is still being looked up would hold the end of the process.
+    // A plain drop would wait for a DNS lookup that is still running.
     runtime.shutdown_timeout(Duration::from_millis(100));
     result
 }
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        // These two speak for themselves.
-        Command::Demo(args) => return demo::run(args).await,
-        Command::DemoService(args) => return demo::service::run(args).await,
         Command::Relay(args) => {
-            let telemetry = logging::start_with_telemetry(&cli.options, "rehop relay")?;
+            let telemetry = logging::start_with_telemetry(&cli.options, "rehop relay", args.listen.is_some())?;
             let relayed = relay::run(args, &cli.options).await;
             logging::shut_down(telemetry).await;
             relayed?;
         }
+        Command::Publish(args) => {
+            logging::start(&cli.options)?;
+            publish::run(args, &cli.options).await?;
+        }
+        Command::Parked(args) => {
+            let telemetry = logging::start_with_telemetry(&cli.options, "rehop parked", false)?;
+            let status = parked::run(*args, &cli.options).await;
+            logging::shut_down(telemetry).await;
+            return status;
+        }
         Command::Topology(args) => {
             logging::start(&cli.options)?;
-            topology::run(args, &cli.options).await?;
+            return topology::run(args, &cli.options).await;
+        }
+        Command::Doctor(args) => {
+            logging::start(&cli.options)?;
+            return doctor::run(args, &cli.options).await;
+        }
+        Command::Ui(args) => {
+            logging::start(&cli.options)?;
+            ui::run(args, &cli.options).await?;
         }
         Command::Config(args) => config::run(args, &cli.options)?,
+        Command::Completions(args) => generate::completions(&args, Cli::command())?,
+        Command::Man(args) => generate::manual(&args, Cli::command())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Broker, endpoint and telemetry share one implementation of cryptography. Where several are linked, rustls would refuse to
-/// choose.
+/// Broker, endpoint and telemetry share one crypto provider. If several are linked, rustls refuses to choose.
 fn choose_cryptography() {
     #[cfg(feature = "tls-aws-lc")]
     let provider = Some(rustls::crypto::aws_lc_rs::default_provider());
@@ -119,7 +178,7 @@ fn choose_cryptography() {
     #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc")))]
     let provider: Option<rustls::crypto::CryptoProvider> = None;
     if let Some(provider) = provider {
-        // Refused only when one is chosen already, which is as good.
+        // This fails only if a provider is already installed, which is fine.
         let _ = provider.install_default();
     }
 }
@@ -131,5 +190,23 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_options_of_every_command_are_in_no_commands_own_help() {
+        let mut command = super::command();
+        assert!(command.render_long_help().to_string().contains("--log-format"));
+        let relay = command.find_subcommand_mut("relay").unwrap();
+        for help in [relay.render_help().to_string(), relay.render_long_help().to_string()] {
+            assert!(!help.contains("--log-format") && help.contains("--concurrency"), "{help}");
+            assert!(help.trim_end().ends_with("rehop --help"), "{help}");
+        }
+    }
+
+    #[test]
+    fn the_options_of_every_command_are_understood_before_and_behind_the_command() {
+        for arguments in [["rehop", "--set", "a=b", "config", "show"], ["rehop", "config", "show", "--set", "a=b"]] {
+            super::command().try_get_matches_from(arguments).unwrap();
+        }
     }
 }

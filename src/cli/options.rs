@@ -1,37 +1,54 @@
-//! Options of every command.
+//! The options of every command.
 
 use std::path::PathBuf;
 
-use rehop::Loader;
+use rehop::Settings;
+use rehop::settings::Loader;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(super) struct Options {
-    /// Take config/<PROFILE>.toml, whatever REHOP_PROFILE says
+    /// Use this profile, whatever REHOP_PROFILE says: development, production, or config/<PROFILE>.toml
     #[arg(long, global = true, value_name = "PROFILE")]
     profile: Option<String>,
-    /// Take this settings file, whatever REHOP_CONFIG says
+    /// Use this settings file, or its table [rehop], whatever REHOP_CONFIG says
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The namespace: the prefix of the names of all that rehop declares for this service. The same as --set namespace=NAME
+    ///
+    /// Give each service its own, and give the tool the service's. If nothing sets it, the tool uses `rehop`.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
     /// Set one key above all layers, for instance retry.immediate=3; may be repeated
     ///
-    /// Values read as in variables: numbers, texts and lists such as retry.delays=[1s,1m]. Other users of the machine can see a
-    /// command line: passwords belong into a file or a variable.
+    /// Values are written as in variables: numbers, strings and lists such as retry.delays=[1s,1m]. Other users of the machine
+    /// can see the command line, so keep passwords in a file or a variable.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Log more: -v for what rehop does, -vv for every message
     ///
-    /// RUST_LOG overrides it, for instance RUST_LOG=rehop=debug. The default is rehop=info.
+    /// RUST_LOG overrides this, for instance RUST_LOG=rehop=debug. The default is rehop=info.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
-    /// How log lines on standard error look
+    /// The format of log lines on standard error
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(super) log_format: LogFormat,
 }
 
+/// The option of the commands that look at the broker.
+#[derive(Debug, clap::Args)]
+pub(super) struct Management {
+    /// The broker's management API, such as http://127.0.0.1:15672. The same as --set broker.management_url=URL
+    ///
+    /// User and password are those of the AMQP connection unless the URL has its own. Other users of the machine can see the
+    /// command line, so keep passwords in a file or a variable.
+    #[arg(long = "management", id = "management", value_name = "URL")]
+    url: Option<String>,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum LogFormat {
-    /// For people; in colours on a terminal, unless NO_COLOR is set
+    /// For people; coloured on a terminal, unless NO_COLOR is set
     #[default]
     Text,
     /// One JSON object per line
@@ -39,7 +56,7 @@ pub(super) enum LogFormat {
 }
 
 impl Options {
-    /// The layers of settings, with those of the command line on top.
+    /// The layers of settings, with the command line on top.
     pub(super) fn loader(&self) -> anyhow::Result<Loader> {
         let mut loader = Loader::new();
         if let Some(profile) = &self.profile {
@@ -48,14 +65,43 @@ impl Options {
         if let Some(file) = &self.config {
             loader = loader.file(file);
         }
+        if let Some(namespace) = &self.namespace {
+            loader = loader.set_text("namespace", namespace, "--namespace");
+        }
         for set in &self.set {
-            // What was given is not quoted: it may be a secret.
+            // The argument is not quoted, because it may be a secret.
             let Some((key, value)) = set.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
                 return Err(Usage("--set needs KEY=VALUE, for instance --set retry.immediate=3".to_owned()).into());
             };
             loader = loader.set_text(key.trim(), value, "--set");
         }
         Ok(loader)
+    }
+
+    /// The settings, for a command that declares. The service may use another namespace than the default, which shows only later:
+    /// in a queue that belongs to the wrong one.
+    pub(super) fn settings_to_declare(&self) -> anyhow::Result<Settings> {
+        Self::with_namespace(&self.loader()?)
+    }
+
+    /// The settings, for a command that looks at what a service has declared.
+    pub(super) fn settings_to_look(&self, management: &Management) -> anyhow::Result<Settings> {
+        let mut loader = self.loader()?;
+        if let Some(url) = &management.url {
+            loader = loader.set_text("broker.management_url", url, "--management");
+        }
+        Self::with_namespace(&loader)
+    }
+
+    fn with_namespace(loader: &Loader) -> anyhow::Result<Settings> {
+        let settings = loader.load()?;
+        if loader.effective()?.iter().any(|entry| entry.key == "namespace" && entry.is_default()) {
+            tracing::warn!(
+                "no namespace is set, so this uses {:?}; name the service's with --namespace or in rehop.toml",
+                settings.namespace
+            );
+        }
+        Ok(settings)
     }
 }
 

@@ -5,7 +5,9 @@ use std::io::{self, ErrorKind, Write};
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// Prints to standard output. A reader that has seen enough, such as `head`, is no error.
+use super::parked::text::line;
+
+/// Prints to standard output. It is not an error if the reader closes the pipe early, as `head` does.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     let written =
@@ -20,11 +22,24 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
-/// One line, with its causes, to standard error.
+/// Prints the error with its causes on one line to standard error. It may quote what a broker, an endpoint or a message says, so nothing
+/// in it may command the terminal.
 pub(super) fn error(error: &anyhow::Error) {
-    let line = format!("{error:#}").replace('\n', " ");
-    // There is no other place to say that standard error is closed.
+    let line = line(&with_causes(error).replace('\n', " "));
+    // If standard error is closed, there is nowhere to report it.
     let _ = writeln!(io::stderr(), "error: {line}");
+}
+
+/// An error's text, and those of its causes that it does not contain: most of rehop's errors quote what caused them.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 /// A table without frames, as wide as the terminal allows.
@@ -36,4 +51,19 @@ pub(super) fn table<const N: usize>(header: [&str; N]) -> Table {
         column.set_padding((0, 2));
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_the_error_quotes_is_not_repeated() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot read the file: {0}; check its name")]
+        struct Unreadable(#[source] io::Error);
+        let unreadable = Unreadable(io::Error::other("it is not there"));
+        let error = anyhow::Error::new(unreadable).context("cannot start");
+        assert_eq!(with_causes(&error), "cannot start: cannot read the file: it is not there; check its name");
+    }
 }

@@ -1,68 +1,22 @@
-//! SIGINT and SIGTERM: the first asks for an orderly stop, the second stops at once.
-
-use std::io;
+//! The first signal starts a clean shutdown, the second stops immediately.
 
 use anyhow::Context;
+use rehop::signals::Signals;
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by the first signal. The second ends the process, with the exit status that a shell gives to one
-/// that the signal killed: 130 or 143. What was not settled stays with the broker.
+/// A token that the first signal cancels. The second ends the process, with the exit status that a shell reports for a process
+/// killed by that signal: 130 or 143. Unsettled messages stay with the broker.
 pub(super) fn watch() -> anyhow::Result<CancellationToken> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     tokio::spawn(async move {
         let first = signals.next().await;
-        tracing::info!("{}: stopping in order; a second signal stops at once", first.name);
+        tracing::info!("{first}: shutting down; a second signal stops immediately");
         stopping.cancel();
         let second = signals.next().await;
-        tracing::warn!("{}: stopping at once; what is unfinished stays with the broker", second.name);
-        std::process::exit(second.status);
+        tracing::warn!("{second}: stopping immediately; unfinished messages stay with the broker");
+        std::process::exit(second.exit_status().into());
     });
     Ok(stop)
-}
-
-struct Signal {
-    name: &'static str,
-    status: i32,
-}
-
-const INTERRUPT: Signal = Signal { name: "SIGINT", status: 130 };
-
-#[cfg(unix)]
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => INTERRUPT,
-            _ = self.terminate.recv() => Signal { name: "SIGTERM", status: 143 },
-        }
-    }
-}
-
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) -> Signal {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        INTERRUPT
-    }
 }

@@ -1,69 +1,33 @@
-//! The layers. figment stays in this file.
+//! Loads the layers of settings, with figment.
 
 use std::path::{Path, PathBuf};
 
-use figment::error::{Actual, Kind};
-use figment::providers::{Env, Format, Serialized, Toml};
+use figment::providers::{Env, Serialized};
 use figment::value::Value;
-use figment::{Figment, Metadata, Source};
+use figment::{Figment, Metadata};
 
-use super::{DEFAULT_URL, MASK, Settings, mask_url};
+use super::explain::{PREFIX, explain, located, source_of};
+use super::file::{self, Owner};
+use super::service_links::is_service_link;
+use super::values::{MASK, mask_url};
+use super::{DEFAULT_URL, Settings, SettingsError};
 
-const PREFIX: &str = "REHOP_";
 const BUILT_IN: &str = "built-in default";
-/// Steers the layers themselves. The rest steer tests and tools, and are no settings either.
+/// These variables choose the layers and are not settings.
 const CONTROL: [&str; 2] = ["profile", "config"];
-/// Taken from their variables letter by letter. figment reads variables as values: a password 0123 would lose its zero.
-const LITERAL: [&str; 8] = [
+/// Read from their variables literally. figment parses variables as values, so the password 0123 would lose its zero.
+const LITERAL: [&str; 10] = [
     "namespace",
     "expiry_header",
     "broker.url",
     "broker.username",
     "broker.password",
+    "broker.password_file",
+    "broker.management_url",
     "broker.tls.ca_file",
     "broker.tls.cert_file",
     "broker.tls.key_file",
 ];
-
-/// What is wrong with the settings, and where it was said.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// A value is wrong, missing or unknown.
-    #[error("{key}{}: {problem}", from.as_ref().map(|from| format!(" (from {from})")).unwrap_or_default())]
-    Invalid {
-        /// The key, with dots between its levels.
-        key: String,
-        /// The file or the variable that it was read from, if it is known.
-        from: Option<String>,
-        /// What is wrong. Never the value itself.
-        problem: String,
-    },
-    /// A file that was named is not there.
-    #[error("the settings file {} does not exist; {hint}", path.display())]
-    MissingFile {
-        /// The file.
-        path: PathBuf,
-        /// Who named it.
-        hint: String,
-    },
-    /// A file is no TOML.
-    #[error("the settings file {} is no valid TOML: {problem}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Where it is wrong.
-        problem: String,
-    },
-}
-
-crate::error::debug_is_display!(SettingsError);
-
-impl SettingsError {
-    pub(super) fn invalid(key: String, problem: String) -> Self {
-        Self::Invalid { key, from: None, problem }
-    }
-}
 
 /// One effective setting.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -71,17 +35,26 @@ impl SettingsError {
 pub struct Entry {
     /// The key, with dots between its levels.
     pub key: String,
-    /// The value; secrets are masked.
+    /// The value, as in JSON, but without quotes around addresses and secrets; secrets are masked. Serialized, it is the value
+    /// itself and not its text.
+    #[serde(serialize_with = "super::values::json_text")]
     pub value: String,
     /// The layer that it came from.
     pub source: String,
+}
+
+impl Entry {
+    /// Whether no layer sets it, so that it has its built-in default.
+    pub fn is_default(&self) -> bool {
+        self.source == BUILT_IN
+    }
 }
 
 /// Loads settings from their layers.
 ///
 /// ```
 /// # fn main() -> Result<(), rehop::SettingsError> {
-/// let settings = rehop::Loader::new()
+/// let settings = rehop::settings::Loader::new()
 ///     .directory("/nonexistent") // no files
 ///     .set("namespace", "billing")
 ///     .load()?;
@@ -91,7 +64,10 @@ pub struct Entry {
 #[derive(Debug, Clone)]
 #[must_use = "a loader does nothing until load"]
 pub struct Loader {
-    directory: PathBuf,
+    /// The directory of `rehop.toml`.
+    own: PathBuf,
+    /// The directory of the service's settings: `default.toml` and a file for each profile.
+    service: PathBuf,
     profile: Option<String>,
     file: Option<PathBuf>,
     overrides: Figment,
@@ -104,24 +80,26 @@ impl Default for Loader {
 }
 
 impl Loader {
-    /// A loader that looks into `config/` of the working directory, and at `REHOP_PROFILE` and `REHOP_CONFIG`.
+    /// A loader that reads `rehop.toml` and `config/` in the working directory, `REHOP_PROFILE` and `REHOP_CONFIG`.
     pub fn new() -> Self {
-        Self { directory: PathBuf::from("config"), profile: None, file: None, overrides: Figment::new() }
+        let (own, service) = (PathBuf::new(), PathBuf::from("config"));
+        Self { own, service, profile: None, file: None, overrides: Figment::new() }
     }
 
-    /// Looks for `default.toml` and the profiles in another directory.
+    /// Reads `rehop.toml`, `default.toml` and the profiles from this directory.
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.directory = directory.into();
+        self.service = directory.into();
+        self.own.clone_from(&self.service);
         self
     }
 
-    /// Takes this profile, whatever `REHOP_PROFILE` says.
+    /// Uses this profile, whatever `REHOP_PROFILE` says.
     pub fn profile(mut self, profile: impl Into<String>) -> Self {
         self.profile = Some(profile.into());
         self
     }
 
-    /// Takes this file, whatever `REHOP_CONFIG` says.
+    /// Uses this file, whatever `REHOP_CONFIG` says.
     pub fn file(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());
         self
@@ -134,8 +112,8 @@ impl Loader {
         self
     }
 
-    /// Sets one key, with dots between its levels, above all layers, from text that is read as a variable's value is: numbers
-    /// and `[lists, of, values]` are understood. For flags of a command line, which `source` names in errors and in
+    /// Sets one key, with dots between its levels, above all layers. The text is parsed like the value of a variable: numbers
+    /// and `[lists, of, values]` are understood. Use it for command-line flags; `source` names the flag in errors and in
     /// [`effective`](Self::effective).
     pub fn set_text(mut self, key: &str, text: &str, source: impl Into<String>) -> Self {
         let value = match text.parse() {
@@ -155,7 +133,8 @@ impl Loader {
     pub fn load(&self) -> Result<Settings, SettingsError> {
         let figment = self.figment()?;
         let settings: Settings = figment.extract().map_err(explain)?;
-        settings.plan().map_err(|error| located(error, &figment))?;
+        settings.resolve().map_err(|error| located(error, &figment))?;
+        warn_of_service_links();
         Ok(settings)
     }
 
@@ -166,7 +145,7 @@ impl Loader {
     /// As [`Settings::load`].
     pub fn effective(&self) -> Result<Vec<Entry>, SettingsError> {
         let (retry, consume) = self.load()?.resolved()?;
-        // What no layer sets has a default all the same.
+        // Keys that no layer sets have a default too.
         let resolved = Serialized::default("retry", retry);
         let figment = self
             .figment()?
@@ -182,24 +161,43 @@ impl Loader {
     }
 
     fn figment(&self) -> Result<Figment, SettingsError> {
-        // Settings mask their secrets when they are serialized, so the URL comes by itself.
+        // Serialized settings mask their secrets, so the URL needs a layer of its own.
         let mut figment =
-            Figment::from(Named { provider: Serialized::defaults(built_in()), name: BUILT_IN.to_owned() })
+            Figment::from(Named { provider: Serialized::defaults(defaults()), name: BUILT_IN.to_owned() })
                 .merge(Named { provider: Serialized::default("broker.url", DEFAULT_URL), name: BUILT_IN.to_owned() });
-        let default = self.directory.join("default.toml");
-        if default.exists() {
-            figment = figment.merge(toml(&default)?);
+        let profile = self.profile.clone().or_else(|| control("REHOP_PROFILE"));
+        let built_in = profile.as_deref().and_then(built_in_profile);
+        if let Some((name, text)) = built_in {
+            let provider = file::built_in(text);
+            figment = figment.merge(Named { provider, name: format!("built-in profile {name}") });
         }
-        if let Some(profile) = self.profile.clone().or_else(|| control("REHOP_PROFILE")) {
-            let path = self.directory.join(format!("{profile}.toml"));
-            let hint = format!("profile {profile:?} needs it: create it, or set REHOP_PROFILE to one that exists");
-            figment = figment.merge(toml(&existing(path, hint)?)?);
+        let own = self.own.join("rehop.toml");
+        if own.exists() {
+            figment = figment.merge(file::read(&own, Owner::Rehop)?);
+        }
+        let default = self.service.join("default.toml");
+        if default.exists() {
+            figment = figment.merge(file::read(&default, Owner::Service)?);
+        }
+        if let Some(profile) = profile {
+            let path = self.service.join(format!("{profile}.toml"));
+            if built_in.is_none() || path.exists() {
+                let known: Vec<_> = PROFILES.iter().map(|(name, _)| *name).collect();
+                let hint = format!(
+                    "profile {profile:?} needs it: create the file, or set REHOP_PROFILE to another profile; {} are built in",
+                    known.join(" and ")
+                );
+                figment = figment.merge(file::read(&existing(path, hint)?, Owner::Service)?);
+            }
         }
         if let Some(file) = self.file.clone().or_else(|| control("REHOP_CONFIG").map(PathBuf::from)) {
             let hint = "it was named by REHOP_CONFIG or --config".to_owned();
-            figment = figment.merge(toml(&existing(file, hint)?)?);
+            figment = figment.merge(file::read(&existing(file, hint)?, Owner::Rehop)?);
         }
-        let environment = Env::prefixed(PREFIX).ignore(&CONTROL).filter(|key| !key.starts_with("test_")).split("__");
+        let environment = Env::prefixed(PREFIX)
+            .ignore(&CONTROL)
+            .filter(|key| !key.starts_with("test_") && !is_service_link(key.as_str()))
+            .split("__");
         let literal: Vec<_> = environment.iter().filter(|(key, _)| LITERAL.contains(&key.as_str())).collect();
         figment = figment.merge(environment);
         for (key, text) in literal {
@@ -210,7 +208,7 @@ impl Loader {
     }
 }
 
-/// A variable that steers the layers; an empty one counts as unset.
+/// A variable that chooses a layer; an empty one counts as unset.
 fn control(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -219,21 +217,31 @@ fn existing(path: PathBuf, hint: String) -> Result<PathBuf, SettingsError> {
     if path.is_file() { Ok(path) } else { Err(SettingsError::MissingFile { path, hint }) }
 }
 
-/// The exact file: figment would look for a relative one in the parent directories as well. Only the first line of a syntax
-/// error is kept, because the rest quotes the file.
-fn toml(path: &Path) -> Result<figment::providers::Data<Toml>, SettingsError> {
-    let unreadable = |problem: String| SettingsError::Unreadable { path: path.to_owned(), problem };
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-    if let Err(error) = Toml::from_str::<figment::value::Dict>(&text) {
-        let lines: Vec<_> = error.to_string().lines().map(str::to_owned).collect();
-        let (first, last) = (lines.first().cloned().unwrap_or_default(), lines.last().cloned().unwrap_or_default());
-        return Err(unreadable(if first == last { first } else { format!("{first}: {last}") }));
-    }
-    Ok(Toml::file_exact(path))
+/// The profiles that need no file.
+const PROFILES: [(&str, &str); 2] = [
+    ("development", include_str!("../../config/development.toml")),
+    ("production", include_str!("../../config/production.toml")),
+];
+
+fn built_in_profile(name: &str) -> Option<(&'static str, &'static str)> {
+    PROFILES.into_iter().find(|(known, _)| *known == name)
 }
 
-/// A service's namespace is its program's name unless it says otherwise.
-fn built_in() -> Settings {
+/// Says which variables are passed over, because one of them may have been meant as a setting.
+fn warn_of_service_links() {
+    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let passed_over: Vec<_> = variables.filter(|name| name.strip_prefix(PREFIX).is_some_and(is_service_link)).collect();
+    if let Some(first) = passed_over.first() {
+        tracing::warn!(
+            "ignoring {} variables such as {first}: Kubernetes sets them for a Service whose name begins with \"rehop\"; \
+             enableServiceLinks: false in the pod's spec avoids them",
+            passed_over.len()
+        );
+    }
+}
+
+/// The default namespace is the program's name.
+fn defaults() -> Settings {
     let mut settings = Settings::default();
     let program = std::env::current_exe().ok();
     if let Some(name) = program.as_deref().and_then(Path::file_stem).and_then(|name| name.to_str()) {
@@ -242,7 +250,7 @@ fn built_in() -> Settings {
     settings
 }
 
-/// A provider under a name that means something to the reader of `config show`.
+/// A provider with the name that `config show` prints for it.
 struct Named<P> {
     provider: P,
     name: String,
@@ -258,79 +266,7 @@ impl<P: figment::Provider> figment::Provider for Named<P> {
     }
 }
 
-/// Names the source of what validation found, which knows only keys.
-fn located(error: SettingsError, figment: &Figment) -> SettingsError {
-    let SettingsError::Invalid { key, problem, .. } = error else { return error };
-    let mut path = key.as_str();
-    let metadata = loop {
-        if let Some(metadata) = figment.find_metadata(path) {
-            break Some(metadata);
-        }
-        match path.rsplit_once('.') {
-            Some((parent, _)) => path = parent,
-            None => break None,
-        }
-    };
-    let from = metadata.map(|metadata| source_of(metadata, path));
-    SettingsError::Invalid { key, from, problem }
-}
-
-fn source_of(metadata: &Metadata, path: &str) -> String {
-    match &metadata.source {
-        Some(Source::File(file)) => file.display().to_string(),
-        _ if metadata.name.contains("environment variable") => variable(path),
-        _ => metadata.name.to_string(),
-    }
-}
-
-/// A variable may hold a whole list or table, of which the path names a part.
-fn variable(path: &str) -> String {
-    let name = |path: &str| format!("{PREFIX}{}", path.replace('.', "__").to_uppercase());
-    let mut paths = std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent));
-    paths.find(|path| std::env::var_os(name(path)).is_some()).map_or_else(|| name(path), name)
-}
-
-/// figment's errors quote the value and do not name the variable; this does the opposite.
-fn explain(error: figment::Error) -> SettingsError {
-    let mut key = error.path.join(".");
-    let problem = match &error.kind {
-        Kind::InvalidType(actual, expected) => format!("expected {expected}, found {}", type_of(actual)),
-        Kind::InvalidValue(_, expected) => format!("expected {expected}"),
-        Kind::InvalidLength(length, expected) => format!("expected {expected}, found {length} values"),
-        Kind::UnknownVariant(_, expected) => format!("expected one of {}", expected.join(", ")),
-        Kind::UnknownField(field, expected) => {
-            // figment's path ends with the field in some layers and before it in others.
-            if error.path.last() != Some(field) {
-                key = if key.is_empty() { field.clone() } else { format!("{key}.{field}") };
-            }
-            format!("there is no such key; possible are {}", expected.join(", "))
-        }
-        Kind::MissingField(field) => format!("the key `{field}` is missing"),
-        Kind::DuplicateField(field) => format!("the key `{field}` is there twice"),
-        Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) => "the number is out of range".to_owned(),
-        Kind::Message(message) => message.clone(),
-        Kind::Unsupported(actual) => format!("{} is not possible here", type_of(actual)),
-        Kind::UnsupportedKey(_, expected) => format!("expected {expected} as key"),
-    };
-    let from = error.metadata.as_ref().map(|metadata| source_of(metadata, &key));
-    SettingsError::Invalid { key, from, problem }
-}
-
-fn type_of(actual: &Actual) -> &'static str {
-    match actual {
-        Actual::Bool(_) => "true or false",
-        Actual::Unsigned(_) | Actual::Signed(_) => "a number",
-        Actual::Float(_) => "a fraction",
-        Actual::Char(_) | Actual::Str(_) => "a text",
-        Actual::Bytes(_) => "bytes",
-        Actual::Unit | Actual::Option => "nothing",
-        Actual::Seq => "a list",
-        Actual::Map => "a table",
-        _ => "something else",
-    }
-}
-
-/// Flattens tables; a list stays one entry, because layers replace it as a whole.
+/// Flattens tables. A list is one entry, because layers replace it as a whole.
 fn collect(figment: &Figment, key: &str, value: &Value, entries: &mut Vec<Entry>) {
     if let Value::Dict(_, dict) = value {
         for (name, value) in dict {
@@ -341,7 +277,13 @@ fn collect(figment: &Figment, key: &str, value: &Value, entries: &mut Vec<Entry>
     let source =
         figment.get_metadata(value.tag()).map_or_else(|| "unknown".to_owned(), |metadata| source_of(metadata, key));
     let text = match key {
-        "broker.url" => value.as_str().map_or_else(|| MASK.to_owned(), mask_url),
+        "broker.url" | "broker.management_url" => value.as_str().map_or_else(|| MASK.to_owned(), mask_url),
+        "broker.urls" => {
+            let urls = value.as_array().unwrap_or_default();
+            let masked: Vec<_> =
+                urls.iter().map(|url| url.as_str().map_or_else(|| MASK.to_owned(), mask_url)).collect();
+            serde_json::to_string(&masked).unwrap_or_default()
+        }
         "broker.password" => MASK.to_owned(),
         _ => serde_json::to_string(value).unwrap_or_default(),
     };

@@ -1,65 +1,95 @@
-//! Settings: plain structs, loaded in layers and validated into plans.
+//! Settings: plain structs, loaded in layers, and resolved for each queue.
 
+pub(crate) mod address;
+mod error;
+mod explain;
+mod file;
 mod load;
-mod plan;
+mod mask;
+mod max_age;
+mod order;
+mod queue;
+mod resolve;
+mod secret;
+mod service_links;
+mod strategy;
+mod values;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-pub use load::{Entry, Loader, SettingsError};
-pub(crate) use plan::{Plan, QueuePlan};
+pub use error::SettingsError;
+pub use load::{Entry, Loader};
+pub use mask::MaskSettings;
+pub use max_age::MaxAge;
+pub use order::Order;
+pub use queue::{BindingSettings, Declare, QueueSettings, QueueType};
+pub(crate) use resolve::{QueueConfig, Resolved};
+pub use secret::Secret;
 
-use crate::backoff::Backoff;
+pub use crate::retry::policy::{Ending, Treatment};
+pub use crate::wait::{AskedDelays, Jitter, WaitStrategy};
+
 use crate::duration;
-use crate::policy::{Ending, Treatment};
+use crate::retry::backoff::Backoff;
 
 const DEFAULT_URL: &str = "amqp://guest:guest@127.0.0.1:5672/%2f";
 
 /// Everything that can be tuned. `config/default.toml` in the repository documents each key with unit, default and bounds.
 ///
-/// Later layers win: built-in defaults, `config/default.toml`, `config/<profile>.toml` for the profile that `REHOP_PROFILE`
-/// names, the file that `REHOP_CONFIG` names, variables such as `REHOP_BROKER__URL`, and what the program [sets](Loader::set).
+/// Later layers win:
+///
+/// 1. the built-in defaults;
+/// 2. the built-in profile that `REHOP_PROFILE` names, `development` or `production`;
+/// 3. `rehop.toml`;
+/// 4. `config/default.toml`, and `config/<profile>.toml`. These may be the service's own files: of one that has a table
+///    `[rehop]`, only this table is read, and one that has none of rehop's keys is passed over;
+/// 5. the file that `REHOP_CONFIG` names, or its table `[rehop]`;
+/// 6. variables such as `REHOP_BROKER__URL`. Those that Kubernetes sets for a Service named `rehop` are passed over;
+/// 7. what the program [sets](Loader::set).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Prefix of all exchanges and queues that belong to this service; by default the program's name when
-    /// [loaded](Settings::load), else `rehop`. At most 200 bytes.
-    #[serde(deserialize_with = "text")]
+    /// The prefix of all exchanges and queues that belong to this service. The default is the program's name if the settings
+    /// are [loaded](Settings::load), else `rehop`. At most 200 bytes.
+    #[serde(deserialize_with = "values::text")]
     pub namespace: String,
-    /// Whether exchanges, queues and bindings are declared, or only looked for. Default `declare`.
+    /// Whether exchanges, queues and bindings are declared, or only checked. Default `declare`.
     pub topology: TopologyMode,
     /// The header in which producers may give a deadline, in milliseconds since the epoch. Default `rehop-expires-at`.
-    #[serde(deserialize_with = "text")]
+    #[serde(deserialize_with = "values::text")]
     pub expiry_header: String,
     /// The broker and how to talk to it.
     pub broker: BrokerSettings,
-    /// The retry policy of queues that say nothing else.
+    /// The retry policy, unless a queue has its own.
     pub retry: RetrySettings,
-    /// How queues that say nothing else are consumed.
+    /// The ladder of wait queues for any delay.
+    pub ladder: LadderSettings,
+    /// How queues are consumed, unless a queue has its own settings.
     pub consume: ConsumeSettings,
     /// How to stop.
     pub shutdown: ShutdownSettings,
     /// How chains are traced.
     pub trace: TraceSettings,
-    /// The queues. One that is consumed and not listed gets the defaults.
+    /// What operators do not see of messages, unless they ask for it.
+    pub mask: MaskSettings,
+    /// The queues. A queue that is consumed but not listed gets the defaults.
     pub queues: Vec<QueueSettings>,
 }
 
-/// What to do about the topology at the start and after each reconnect.
+/// What to do with the topology at start-up and after each reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum TopologyMode {
-    /// Declare what is rehop's own.
+    /// Declare everything that rehop owns.
     #[default]
     Declare,
-    /// Only look whether exchanges and queues exist, for users that may not configure. Bindings cannot be looked at.
+    /// Only check that exchanges and queues exist, for users without the configure permission. Bindings cannot be checked.
     Check,
 }
 
@@ -69,21 +99,52 @@ pub enum TopologyMode {
 #[non_exhaustive]
 pub struct BrokerSettings {
     /// `amqp://` or `amqps://` user:password@host:port/vhost, percent-encoded. Default `amqp://guest:guest@127.0.0.1:5672/%2f`.
-    #[serde(deserialize_with = "secret", serialize_with = "masked_url")]
-    pub url: SecretString,
+    #[serde(deserialize_with = "values::secret", serialize_with = "values::masked_url")]
+    pub url: Secret,
+    /// The addresses of several nodes of one cluster, in place of `url`. They are tried in turn, starting with the one that
+    /// worked last; each has at most 10 seconds. Default: none.
+    #[serde(
+        serialize_with = "values::masked_urls",
+        deserialize_with = "values::secrets",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub urls: Vec<Secret>,
     /// The user, in place of the one in the URL.
-    #[serde(deserialize_with = "optional_text", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "values::optional_text", skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     /// The password, in place of the one in the URL.
-    #[serde(deserialize_with = "optional_secret", serialize_with = "masked", skip_serializing_if = "Option::is_none")]
-    pub password: Option<SecretString>,
-    /// How long to wait for any one answer of the broker before the connection is given up. Default 30s, 1s to 10m.
+    #[serde(
+        deserialize_with = "values::optional_secret",
+        serialize_with = "values::masked",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub password: Option<Secret>,
+    /// A file that holds the password, in place of the one in the URL. A line end after it is ignored. It is read at each
+    /// connect, so that a rotated secret is used from the next connection on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    /// The management API, such as `http://host:15672` or `https://user:password@host`, for the tool's commands that look at the
+    /// broker, for the rates on the page of `rehop ui`, and for the warnings of `rehop parked`. User and password are those of the AMQP
+    /// connection unless the URL has its own. Services do not use it. Default: none.
+    #[serde(
+        deserialize_with = "values::optional_secret",
+        serialize_with = "values::optional_masked_url",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub management_url: Option<Secret>,
+    /// How long to wait for each answer from the broker before giving up the connection. Default 30s, 1s to 10m.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// How long the start keeps trying while the broker is away; afterwards reconnecting never ends. Default 30s, 0s to 1h.
+    /// How long to keep trying at start-up while the broker is unreachable. After start-up, rehop reconnects without a limit.
+    /// Default 30s, 0s to 1h.
     #[serde(with = "duration")]
     pub startup_timeout: Duration,
-    /// How often a silent connection is probed. Default 15s, 1s to 5m.
+    /// The broker's `consumer_timeout`: how long a delivery may stay unsettled before the broker takes it back and counts this
+    /// against everything that the channel holds. AMQP cannot query it. Deliveries that have waited half of it for a free
+    /// handler are handed back. Default 30m, like RabbitMQ's, 10s to 30d.
+    #[serde(with = "duration")]
+    pub consumer_timeout: Duration,
+    /// The heartbeat interval. Default 15s, 1s to 5m.
     #[serde(with = "duration")]
     pub heartbeat: Duration,
     /// Certificates for `amqps`.
@@ -95,7 +156,7 @@ pub struct BrokerSettings {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TlsSettings {
-    /// Authorities to trust beside the system's.
+    /// Certificate authorities to trust in addition to the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     /// This client's certificate, for mutual TLS.
@@ -106,52 +167,83 @@ pub struct TlsSettings {
     pub key_file: Option<PathBuf>,
 }
 
-/// How often and when to try again. What is left out is taken from the next wider layer.
+/// How often and when to retry. What is left out is taken from the service's settings, then from the defaults.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RetrySettings {
-    /// `x-delivery-limit` of the work queue: how often the broker gives a message back before it parks it. Default 10, 1 to 1000.
+    /// The work queue's `x-delivery-limit`: how often the broker redelivers a message before it parks it. Default 10, 1 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_limit: Option<u32>,
-    /// Attempts at once before each wait. Default 1; must be below `delivery_limit`.
+    /// Immediate attempts before each wait. Default 1; must be below `delivery_limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub immediate: Option<u32>,
     /// How long each wait lasts. Default 10s, 1m, 10m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delays: Option<Backoff>,
-    /// Deadline of messages that bring none, from their first delivery on: a duration, or `"none"`, which is the default.
+    /// How messages wait: `tiers`, the default, `ladder`, `native`, `in-process` or `delayed-exchange`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<WaitStrategy>,
+    /// Where asked delays wait that the strategy cannot give exactly: `own`, the default, or `ladder`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<AskedDelays>,
+    /// How much of the delays is random: `none`, the default, `full`, `equal` or `decorrelated`. Any but `none` needs a strategy for
+    /// any delay: `ladder` or `delayed-exchange`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Jitter>,
+    /// How often handlers may [defer](crate::Failure::defer) a message; then it is parked. Default 100, 0 to 10000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_defers: Option<u32>,
+    /// The deadline of messages that bring none, counted from their first delivery: a duration, or `"none"`, the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age: Option<MaxAge>,
-    /// What becomes of a message when all attempts have failed: `park`, which is the default, or `discard`.
+    /// What happens to a message when all attempts have failed: `park`, the default, or `discard`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<Ending>,
-    /// What becomes of a message when it is expired: `park`, which is the default, or `discard`.
+    /// What happens to a message when it has expired: `park`, the default, or `discard`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_expired: Option<Ending>,
-    /// How failures of a class are treated when the handler left it open: `transient`, `requeue`, `permanent` or `discard`.
+    /// How failures of a class are treated unless the handler has classified them: `transient`, `requeue`, `permanent`, `discard`
+    /// or `defer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<BTreeMap<String, Treatment>>,
 }
 
-/// A limit of age, or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MaxAge(pub Option<Duration>);
+/// The ladder: wait queues whose TTLs double, for any delay. It belongs to the namespace, and is declared if a queue of it has
+/// `retry.strategy = "ladder"` or `retry.after = "ladder"`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LadderSettings {
+    /// The shortest TTL, and what delays are rounded up to. Default 1s, 1ms to 1d.
+    #[serde(with = "duration")]
+    pub rung: Duration,
+    /// How many significant bits of a delay are kept. It is also the most legs of a wait. A wait is at most 100, 50, 25, 12.5 % longer
+    /// than the delay with 1, 2, 3, 4 bits, and so on. Default 4, 1 to 8.
+    pub precision: u8,
+    /// The longest delay. Default 30d, `rung` to 30d.
+    #[serde(with = "duration")]
+    pub max: Duration,
+}
 
-/// How a queue is consumed. What is left out is taken from the next wider layer.
+/// How a queue is consumed. What is left out is taken from the service's settings, then from the defaults.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ConsumeSettings {
-    /// How many messages the broker sends ahead. Default 100, 1 to 65535.
+    /// How many unsettled messages the broker sends at most. Default 100, 1 to 65535.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<u16>,
     /// How many handlers run at a time. Default 10; at most `prefetch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u16>,
-    /// How long one attempt may take before it is a transient failure of class `timeout`. Default 1m, 1ms to 1d.
-    #[serde(with = "optional_duration", skip_serializing_if = "Option::is_none")]
+    /// How long one attempt may take. Beyond this it is a transient failure of class `timeout`. Default 1m, 1ms to 1d.
+    #[serde(with = "values::optional_duration", skip_serializing_if = "Option::is_none")]
     pub handler_timeout: Option<Duration>,
+    /// Which messages are handled one after the other, in the order of the queue: `none`, the default, `queue`, `routing-key` or
+    /// `{ header = "name" }`. Needs `retry.strategy = "in-process"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
 }
 
 /// How to stop.
@@ -159,7 +251,8 @@ pub struct ConsumeSettings {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ShutdownSettings {
-    /// How long running handlers may go on. What is unfinished then is left to the broker. Default 30s, 0s to 1h.
+    /// How long a shutdown may take in all. Running handlers have four fifths of it, and at least until two seconds before its
+    /// end; the rest is for settling and closing. The broker keeps what is unfinished by then. Default 30s, 100ms to 1h.
     #[serde(with = "duration")]
     pub grace: Duration,
 }
@@ -169,81 +262,13 @@ pub struct ShutdownSettings {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct TraceSettings {
-    /// Chains older than this go on in a new trace that links back. Default 1d, 1s to 365d.
+    /// Chains older than this continue in a new trace that links back to the old one. Default 1d, 1s to 365d.
     #[serde(with = "duration")]
     pub max_age: Duration,
 }
 
-/// One queue.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct QueueSettings {
-    /// Its name, at most 255 bytes.
-    #[serde(deserialize_with = "text")]
-    pub queue: String,
-    /// Whether rehop declares it, or takes it as somebody else declared it. Default `own`.
-    pub declare: Declare,
-    /// Whether an `existing` queue is `quorum` or `classic`, which is the default: a classic queue does not count deliveries,
-    /// so that no redelivered message is tried at once. Queues of our own are quorum queues.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue_type: Option<QueueType>,
-    /// Where parked messages go. Default `<queue>.parked`.
-    #[serde(deserialize_with = "optional_text", skip_serializing_if = "Option::is_none")]
-    pub parked: Option<String>,
-    /// Bindings of the queue to the publishers' exchanges, which must exist.
-    pub bindings: Vec<BindingSettings>,
-    /// Its retry policy.
-    pub retry: RetrySettings,
-    /// How it is consumed.
-    pub consume: ConsumeSettings,
-}
-
-/// Who declares a work queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Declare {
-    /// rehop does, with its arguments.
-    #[default]
-    Own,
-    /// Somebody else does. It is taken as it is: its delivery limit and where that leads cannot be checked.
-    Existing,
-}
-
-/// The type of a queue that somebody else declares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum QueueType {
-    /// Counts deliveries.
-    Quorum,
-    /// Does not.
-    Classic,
-}
-
-/// A binding to a publisher's exchange.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct BindingSettings {
-    /// The exchange.
-    #[serde(deserialize_with = "text")]
-    pub exchange: String,
-    /// The routing key or pattern. Default empty.
-    #[serde(default, deserialize_with = "text")]
-    pub routing_key: String,
-}
-
-impl BindingSettings {
-    /// A binding to this exchange, with this routing key or pattern.
-    pub fn new(exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
-        Self { exchange: exchange.into(), routing_key: routing_key.into() }
-    }
-}
-
 impl Settings {
-    /// The settings of this process: all layers, from `config/` in the working directory.
+    /// The settings of this process: all layers, with the files of the working directory.
     ///
     /// # Errors
     ///
@@ -252,7 +277,7 @@ impl Settings {
         Loader::new().load()
     }
 
-    /// The settings of one queue, to be changed in place; added if it is not there yet.
+    /// The settings of one queue, to change in place. They are added if the queue is not listed yet.
     ///
     /// ```
     /// let mut settings = rehop::Settings::default();
@@ -267,13 +292,13 @@ impl Settings {
         &mut self.queues[index]
     }
 
-    /// The retry policy that a queue gets.
+    /// The retry policy of this queue.
     ///
     /// # Errors
     ///
     /// When the settings contradict themselves.
     pub fn policy(&self, queue: &str) -> Result<crate::RetryPolicy, SettingsError> {
-        Ok(self.plan()?.queue(queue)?.policy)
+        Ok(self.resolve()?.queue(queue)?.policy)
     }
 }
 
@@ -282,12 +307,14 @@ impl Default for Settings {
         Self {
             namespace: "rehop".to_owned(),
             topology: TopologyMode::default(),
-            expiry_header: crate::headers::EXPIRES_AT.to_owned(),
+            expiry_header: crate::wire::names::EXPIRES_AT.to_owned(),
             broker: BrokerSettings::default(),
             retry: RetrySettings::default(),
+            ladder: LadderSettings::default(),
             consume: ConsumeSettings::default(),
             shutdown: ShutdownSettings::default(),
             trace: TraceSettings::default(),
+            mask: MaskSettings::default(),
             queues: Vec::new(),
         }
     }
@@ -296,14 +323,24 @@ impl Default for Settings {
 impl Default for BrokerSettings {
     fn default() -> Self {
         Self {
-            url: SecretString::from(DEFAULT_URL),
+            url: Secret::from(DEFAULT_URL),
+            urls: Vec::new(),
             username: None,
             password: None,
+            password_file: None,
+            management_url: None,
             timeout: Duration::from_secs(30),
             startup_timeout: Duration::from_secs(30),
+            consumer_timeout: Duration::from_secs(30 * 60),
             heartbeat: Duration::from_secs(15),
             tls: TlsSettings::default(),
         }
+    }
+}
+
+impl Default for LadderSettings {
+    fn default() -> Self {
+        Self { rung: Duration::from_secs(1), precision: 4, max: crate::wait::MAX_DELAY }
     }
 }
 
@@ -316,109 +353,5 @@ impl Default for ShutdownSettings {
 impl Default for TraceSettings {
     fn default() -> Self {
         Self { max_age: Duration::from_secs(24 * 60 * 60) }
-    }
-}
-
-impl Serialize for MaxAge {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Some(max_age) => duration::serialize(&max_age, serializer),
-            None => serializer.serialize_str("none"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for MaxAge {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = text(deserializer)?;
-        if text == "none" {
-            return Ok(Self(None));
-        }
-        let wrong = || serde::de::Error::custom("expected a duration such as \"1d\", or \"none\"");
-        humantime::parse_duration(&text).map(|max_age| Self(Some(max_age))).map_err(|_| wrong())
-    }
-}
-
-/// A list of queues in a variable is parsed before it comes here, and a name of digits arrives as a number. A fraction is refused:
-/// it may have been written in another way than it would be printed.
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    struct Visitor;
-
-    impl serde::de::Visitor<'_> for Visitor {
-        type Value = String;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a text")
-        }
-
-        fn visit_str<E>(self, text: &str) -> Result<String, E> {
-            Ok(text.to_owned())
-        }
-
-        fn visit_bool<E>(self, value: bool) -> Result<String, E> {
-            Ok(value.to_string())
-        }
-
-        fn visit_i64<E>(self, number: i64) -> Result<String, E> {
-            Ok(number.to_string())
-        }
-
-        fn visit_u64<E>(self, number: u64) -> Result<String, E> {
-            Ok(number.to_string())
-        }
-    }
-
-    deserializer.deserialize_any(Visitor)
-}
-
-fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    text(deserializer).map(Some)
-}
-
-fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
-    text(deserializer).map(SecretString::from)
-}
-
-fn optional_secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
-    secret(deserializer).map(Some)
-}
-
-const MASK: &str = "***";
-
-fn masked<S: Serializer>(_: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(MASK)
-}
-
-fn masked_url<S: Serializer>(url: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&mask_url(url.expose_secret()))
-}
-
-/// A URL without its password; without anything if it is none.
-fn mask_url(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return MASK.to_owned() };
-    // A password may hold any character that its owner forgot to encode, so the last `@` counts.
-    let Some((user_info, host)) = rest.rsplit_once('@') else { return url.to_owned() };
-    match user_info.split_once(':') {
-        Some((user, _)) => format!("{scheme}://{user}:{MASK}@{host}"),
-        None => url.to_owned(),
-    }
-}
-
-mod optional_duration {
-    use std::time::Duration;
-
-    use serde::{Deserializer, Serializer};
-
-    use crate::duration;
-
-    pub(super) fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => duration::serialize(duration, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        duration::deserialize(deserializer).map(Some)
     }
 }

@@ -1,16 +1,16 @@
-//! Metrics: what wakes somebody up. No attribute is unbounded: no ids, no routing keys.
+//! Metrics, for dashboards and alerts. No attribute is unbounded: no ids, and no routing keys but the names of queues.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 use opentelemetry::{KeyValue, global};
 
 use super::names;
-use crate::policy::Reason;
+use super::values::Values;
+use crate::retry::outcome::Outcome;
 
-/// Buckets that the semantic conventions advise for durations.
+/// The buckets that the semantic conventions recommend for durations.
 const SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 const LATENESS: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const CHAIN_SECONDS: [f64; 9] = [0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, 86400.0];
@@ -25,12 +25,15 @@ pub(crate) struct Instruments {
     process: Histogram<f64>,
     settled: Counter<u64>,
     parked: Counter<u64>,
+    replayed: Counter<u64>,
     lateness: Histogram<f64>,
     chain_seconds: Histogram<f64>,
     chain_attempts: Histogram<u64>,
     publish_retries: Counter<u64>,
     in_flight: UpDownCounter<i64>,
+    consuming: Gauge<u64>,
     stray: Gauge<u64>,
+    parked_depth: Gauge<u64>,
 }
 
 impl Instruments {
@@ -44,17 +47,22 @@ impl Instruments {
             meter.f64_histogram(name).with_unit("s").with_boundaries(buckets.to_vec()).with_description(text).build()
         };
         Self {
-            sent: counter(names::SENT_MESSAGES, "{message}", "Copies sent to wait queues and parked queues"),
+            sent: counter(
+                names::SENT_MESSAGES,
+                "{message}",
+                "Messages sent: copies to wait queues and parked queues, and what a Publisher sends",
+            ),
             consumed: counter(names::CONSUMED_MESSAGES, "{message}", "Deliveries received"),
             operations: histogram(
                 names::OPERATION_DURATION,
                 &SECONDS,
-                "Sending a copy until it is confirmed, or settling",
+                "Sending a message until it is confirmed, or settling",
             ),
             process: histogram(names::PROCESS_DURATION, &SECONDS, "One attempt of a handler"),
-            settled: counter(names::SETTLED, "{message}", "Deliveries settled, by what became of them"),
+            settled: counter(names::SETTLED, "{message}", "Deliveries settled, by outcome"),
             parked: counter(names::PARKED, "{message}", "Messages parked by rehop, by reason"),
-            lateness: histogram(names::WAIT_LATENESS, &LATENESS, "How much later than due a message came home"),
+            replayed: counter(names::REPLAYED, "{message}", "Chains of replayed messages that ended, by outcome"),
+            lateness: histogram(names::WAIT_LATENESS, &LATENESS, "How much later than due a message returned"),
             chain_seconds: histogram(
                 names::CHAIN_DURATION,
                 &CHAIN_SECONDS,
@@ -70,19 +78,49 @@ impl Instruments {
             in_flight: meter
                 .i64_up_down_counter(names::IN_FLIGHT)
                 .with_unit("{message}")
-                .with_description("Deliveries being handled")
+                .with_description("Deliveries held, whether waiting for a handler or being handled")
+                .build(),
+            consuming: meter
+                .u64_gauge(names::CONSUMING)
+                .with_unit("{subscription}")
+                .with_description("Whether the queue is consumed: 1, or 0")
                 .build(),
             stray: meter
                 .u64_gauge(names::STRAY)
                 .with_unit("{message}")
-                .with_description("Messages that matched no route")
+                .with_description("Messages in the stray queue")
+                .build(),
+            parked_depth: meter
+                .u64_gauge(names::PARKED_DEPTH)
+                .with_unit("{message}")
+                .with_description("Messages in the parked queue")
                 .build(),
         }
     }
 
-    /// A copy has to be sent again through this exchange.
+    /// A copy has to be sent again to this exchange.
     pub(crate) fn publish_retried(&self, exchange: &str) {
         self.publish_retries.add(1, &[KeyValue::new(names::DESTINATION_TEMPLATE, exchange.to_owned())]);
+    }
+
+    /// A message was sent, and confirmed unless there is an error.
+    fn sent(&self, operation: &'static str, destination: String, took: Duration, error_type: Option<&str>) {
+        let mut attributes = vec![
+            KeyValue::new(names::SYSTEM, names::RABBITMQ),
+            KeyValue::new(names::OPERATION_NAME, operation),
+            KeyValue::new(names::DESTINATION_TEMPLATE, destination),
+        ];
+        if let Some(error_type) = error_type {
+            attributes.push(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
+        }
+        self.sent.add(1, &attributes);
+        self.operations.record(took.as_secs_f64(), &attributes);
+    }
+
+    /// The depth of a work queue's parked queue. The attributes also tell which queue that is, because it may have any name.
+    pub(crate) fn parked_depth(&self, work_queue: &str, parked: &str, depth: u64) {
+        let queue = KeyValue::new(names::DESTINATION_TEMPLATE, work_queue.to_owned());
+        self.parked_depth.record(depth, &[queue, KeyValue::new(names::PARKED_QUEUE, parked.to_owned())]);
     }
 
     /// The depth of a namespace's stray queue.
@@ -91,47 +129,15 @@ impl Instruments {
     }
 }
 
-/// How a delivery ended, as metrics and spans call it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
-    Ack,
-    Requeue,
-    Wait,
-    Park,
-    Discard,
-}
-
-impl Outcome {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ack => "ack",
-            Self::Requeue => "requeue",
-            Self::Wait => "wait",
-            Self::Park => "park",
-            Self::Discard => "discard",
-        }
-    }
-
-    /// Whether the chain ends with it.
-    pub(crate) const fn is_final(self) -> bool {
-        matches!(self, Self::Ack | Self::Park | Self::Discard)
-    }
-}
-
-/// One queue's metrics, with their attributes made once.
+/// One queue's metrics. Their attributes are built once.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueMetrics {
     instruments: Instruments,
     queue: KeyValue,
     consumed: [KeyValue; 3],
     processed: [KeyValue; 3],
-    classes: Arc<Mutex<HashSet<String>>>,
+    classes: Values,
 }
-
-/// How many error classes a queue's metrics tell apart. A service that makes classes of ids must not grow without bound.
-const MAX_CLASSES: usize = 50;
-/// What the semantic conventions call the rest.
-const OTHER_CLASS: &str = "_OTHER";
 
 impl QueueMetrics {
     pub(crate) fn new(instruments: Instruments, queue: &str) -> Self {
@@ -144,8 +150,12 @@ impl QueueMetrics {
             consumed: operation("receive"),
             processed: operation("process"),
             queue,
-            classes: Arc::default(),
+            classes: Values::default(),
         }
+    }
+
+    pub(crate) fn consuming(&self, is_consuming: bool) {
+        self.instruments.consuming.record(u64::from(is_consuming), std::slice::from_ref(&self.queue));
     }
 
     pub(crate) fn received(&self) {
@@ -157,7 +167,7 @@ impl QueueMetrics {
         self.instruments.in_flight.add(-1, std::slice::from_ref(&self.queue));
     }
 
-    pub(crate) fn came_home(&self, lateness: Duration) {
+    pub(crate) fn wait_ended(&self, lateness: Duration) {
         self.instruments.lateness.record(lateness.as_secs_f64(), std::slice::from_ref(&self.queue));
     }
 
@@ -167,21 +177,13 @@ impl QueueMetrics {
             None => self.instruments.process.record(seconds, &self.processed),
             Some(error_type) => {
                 let [system, operation, queue] = self.processed.clone();
-                let error_type = KeyValue::new(names::ERROR_TYPE, self.bounded(error_type));
+                let error_type = KeyValue::new(names::ERROR_TYPE, self.classes.bounded(error_type));
                 self.instruments.process.record(seconds, &[system, operation, queue, error_type]);
             }
         }
     }
 
-    fn bounded(&self, class: &str) -> String {
-        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
-        if classes.contains(class) || (classes.len() < MAX_CLASSES && classes.insert(class.to_owned())) {
-            return class.to_owned();
-        }
-        OTHER_CLASS.to_owned()
-    }
-
-    /// An ack or a reject was given to the channel, or could not be any more.
+    /// An ack or a reject was passed to the channel, or the channel was already closed.
     pub(crate) fn operated(&self, operation: &'static str, took: Duration, error_type: Option<&'static str>) {
         let seconds = took.as_secs_f64();
         let operation = KeyValue::new(names::OPERATION_NAME, operation);
@@ -196,29 +198,52 @@ impl QueueMetrics {
     }
 
     pub(crate) fn sent(&self, destination: &str, took: Duration, error_type: Option<&str>) {
-        let mut attributes = vec![
-            KeyValue::new(names::SYSTEM, names::RABBITMQ),
-            KeyValue::new(names::OPERATION_NAME, "send"),
-            KeyValue::new(names::DESTINATION_TEMPLATE, destination.to_owned()),
-        ];
-        if let Some(error_type) = error_type {
-            attributes.push(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
-        }
-        self.instruments.sent.add(1, &attributes);
-        self.instruments.operations.record(took.as_secs_f64(), &attributes);
+        self.instruments.sent("send", destination.to_owned(), took, error_type);
     }
 
-    /// A delivery was settled. The chain's length is recorded where it ends.
-    pub(crate) fn settled(&self, outcome: Outcome, reason: Option<Reason>, attempts: u32, age: Duration) {
+    /// A replayed message was settled. Counted if this ends its chain.
+    pub(crate) fn replayed(&self, outcome: Outcome) {
+        if outcome.is_final() {
+            let attributes = [self.queue.clone(), KeyValue::new(names::OUTCOME, outcome.as_str())];
+            self.instruments.replayed.add(1, &attributes);
+        }
+    }
+
+    /// A delivery was settled. If this ends the chain, its length is recorded.
+    pub(crate) fn settled(&self, outcome: Outcome, attempts: u32, age: Duration) {
         let attributes = [self.queue.clone(), KeyValue::new(names::OUTCOME, outcome.as_str())];
-        self.instruments.settled.add(1, &attributes);
+        if outcome.is_defer() {
+            let [queue, outcome] = attributes.clone();
+            self.instruments.settled.add(1, &[queue, outcome, KeyValue::new(names::DEFER, true)]);
+        } else {
+            self.instruments.settled.add(1, &attributes);
+        }
         if outcome.is_final() {
             self.instruments.chain_attempts.record(u64::from(attempts), &attributes);
             self.instruments.chain_seconds.record(age.as_secs_f64(), &attributes);
         }
-        if let (Outcome::Park, Some(reason)) = (outcome, reason) {
+        if let Outcome::Park(reason) = outcome {
             let attributes = [self.queue.clone(), KeyValue::new(names::REASON, reason.as_str())];
             self.instruments.parked.add(1, &attributes);
         }
+    }
+}
+
+/// A publisher's metrics.
+#[derive(Debug, Clone)]
+pub(crate) struct PublisherMetrics {
+    instruments: Instruments,
+    /// Messages may go to queues that live as short as a request.
+    destinations: Values,
+}
+
+impl PublisherMetrics {
+    pub(crate) fn new(instruments: Instruments) -> Self {
+        Self { instruments, destinations: Values::default() }
+    }
+
+    /// A message was published, or could not be. Its destination is its exchange, or the queue if it goes to the default exchange.
+    pub(crate) fn published(&self, destination: &str, took: Duration, error_type: Option<&'static str>) {
+        self.instruments.sent("publish", self.destinations.bounded(destination), took, error_type);
     }
 }

@@ -1,11 +1,11 @@
 //! One trace per message, and metrics.
 //!
-//! The library speaks to OpenTelemetry's API alone, through the global tracer and meter: set them up before
-//! [`connect`](crate::connect), by [`init`] or by hand. Without any set-up nothing is recorded, and trace context still travels.
+//! The library uses only OpenTelemetry's API, through the global tracer and meter. Set them up before
+//! [`connect`](crate::connect), with [`init`] or yourself. Without this nothing is recorded, but trace context is still passed on.
 //!
 //! # Set-up
 //!
-//! With the feature `otlp`, three lines in a service:
+//! With the feature `otlp` a service needs a few lines:
 //!
 //! ```no_run
 //! # #[cfg(feature = "otlp")]
@@ -18,7 +18,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A service with a `tracing` subscriber of its own adds a layer to it:
+//! A service that has its own `tracing` subscriber adds a layer to it:
 //!
 //! ```no_run
 //! # #[cfg(feature = "otlp")]
@@ -37,25 +37,25 @@
 //!
 //! | variables | effect |
 //! |---|---|
-//! | `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT` (ms, default 10000), `_COMPRESSION` (`gzip`) | where the collector is, and how it is spoken to. Default: `http://localhost:4318`, for gRPC 4317 |
+//! | `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT` (ms, default 10000), `_COMPRESSION` (`gzip`) | the collector's address, and how to talk to it. Default: `http://localhost:4318`, for gRPC 4317 |
 //! | `OTEL_EXPORTER_OTLP_PROTOCOL` | `http/protobuf` (default) or `grpc` |
 //! | `OTEL_EXPORTER_OTLP_CERTIFICATE`, `_CLIENT_CERTIFICATE`, `_CLIENT_KEY` | PEM files for TLS; `https` endpoints need a feature `tls-ring` or `tls-aws-lc` |
-//! | `OTEL_EXPORTER_OTLP_TRACES_*`, `_METRICS_*`, `_LOGS_*` | any of the above for one signal; an endpoint is taken as it is then |
+//! | `OTEL_EXPORTER_OTLP_TRACES_*`, `_METRICS_*`, `_LOGS_*` | any of the above for one signal; such an endpoint is used as it is |
 //! | `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_LOGS_EXPORTER` | `otlp` (default) or `none` |
-//! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | who this is; `service.instance.id` is made up where it is missing |
+//! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | the service's identity; `service.instance.id` is generated if it is missing |
 //! | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | what is sampled. Default: `parentbased_always_on` |
-//! | `OTEL_BSP_*`, `OTEL_BLRP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SPAN_*_COUNT_LIMIT` | the buffers and their bounds |
+//! | `OTEL_BSP_*`, `OTEL_BLRP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SPAN_*_COUNT_LIMIT` | buffer sizes and limits |
 //! | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | default: cumulative |
-//! | `OTEL_PROPAGATORS` | for what handlers call through OpenTelemetry's own propagators: `tracecontext`, `baggage`, `none` |
+//! | `OTEL_PROPAGATORS` | the propagators that handlers get from OpenTelemetry: `tracecontext`, `baggage`, `none` |
 //! | `OTEL_SDK_DISABLED` | `true`: nothing is recorded |
-//! | `RUST_LOG` | which spans and events there are. Default: `info,lapin=error`; lapin's warnings print bodies |
+//! | `RUST_LOG` | which spans and events are recorded. Default: `info,lapin=error`; lapin's warnings print bodies |
 //!
-//! A collector that is away costs the consumer nothing: the buffers are bounded, what they cannot hold is dropped, and there is
-//! one warning, and one line when it is back. Events of the exporters and their clients are never exported themselves.
+//! A collector that is unreachable does not slow the consumer down. The buffers are bounded, and what does not fit is dropped.
+//! There is one warning, and one line when the collector is back. Events from the exporters and their clients are never exported.
 //!
 //! # A chain in a trace
 //!
-//! Flat: every attempt and every wait is a child of the context that the producer gave.
+//! The trace is flat: every attempt and every wait is a child of the producer's context.
 //!
 //! ```text
 //! publish orders:order.created           PRODUCER   the producer's own span
@@ -70,12 +70,13 @@
 //!     └─ ack orders                      CLIENT
 //! ```
 //!
-//! - Without a producer's context the first attempt is the root, and the first hop writes its context down. A requeue cannot
-//!   change headers, so attempts before that hop are traces of their own, with one `rehop.chain_id` if the message has an id.
-//! - An attempt links to the one before where that is known: after a wait, not after a requeue.
-//! - A chain older than `trace.max_age` goes on in a new trace, which links to the old one's origin and to the last attempt.
-//! - A parked message carries its context on.
-//! - An attempt that ended with its process or was aborted has no outcome, or no span; the next attempt's number shows the gap.
+//! - Without a producer's context the first attempt is the root, and the first hop stores its context. A requeue cannot change
+//!   headers, so attempts before that hop have traces of their own, with the same `rehop.chain_id` if the message has an id.
+//! - An attempt links to the previous one if that is known: after a wait, but not after a requeue.
+//! - A chain older than `trace.max_age` continues in a new trace, which links to the old one's origin and to the last attempt.
+//! - [`Publisher`](crate::Publisher) writes the producer's span; other producers bring their own.
+//! - A parked message keeps its context.
+//! - An attempt that was aborted, or whose process died, has no outcome or no span. The next attempt's number shows the gap.
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
@@ -85,40 +86,54 @@
 //! | `rehop.outcome` | process | `ack`, `requeue`, `wait`, `park`, `discard` |
 //! | `rehop.reason` | process, if parked or discarded | see [`Reason`](crate::Reason) |
 //! | `rehop.final` | process, if failed | whether this was the last attempt |
-//! | `rehop.delay_ms` | process and wait | how long the wait was to take |
+//! | `rehop.defer` | process | true if the handler deferred the message; it is no failure then |
+//! | `rehop.legs` | wait, on the ladder | how many wait queues the message went through |
+//! | `rehop.delay_ms` | process and wait | the planned duration of the wait |
 //! | `rehop.lateness_ms` | wait | how much longer it took |
 //! | `rehop.clock_skew` | wait | true if it would have ended before it began |
 //! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `unpublishable` |
 //! | `messaging.*`, `server.*` | all | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
-//! Bodies and headers are never recorded. The text of a failure is the status of its attempt, cut at 1,024 bytes.
+//! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no lateness, because no copy carries when it began to
+//! wait; its attempt ends with the outcome `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.
+//!
+//! Bodies and headers are never recorded. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
 //!
 //! # Metrics
 //!
 //! | name | unit, kind | attributes | meaning |
 //! |---|---|---|---|
 //! | `messaging.client.consumed.messages` | counter | queue, system, operation | deliveries received |
-//! | `messaging.client.sent.messages` | counter | the wait or parked queue, system, operation, error | copies sent |
-//! | `messaging.client.operation.duration` | s, histogram | as sent; for `ack` and `reject` the work queue | sending a copy until it is confirmed, or settling |
+//! | `messaging.client.sent.messages` | counter | the wait or parked queue, or the exchange `<ns>.ladder` or `<ns>.delay`, system, operation, error | copies sent; for the operation `publish`, calls of [`Publisher::publish`](crate::Publisher::publish), by exchange, or by queue if it is the default exchange |
+//! | `messaging.client.operation.duration` | s, histogram | as sent; for `ack`, `reject` and `nack` the work queue | sending a copy or publishing, until the confirm, or settling |
 //! | `messaging.process.duration` | s, histogram | queue, system, operation, error | one run of a handler |
-//! | `rehop.settled` | counter | queue, `rehop.outcome` | what became of deliveries |
+//! | `rehop.settled` | counter | queue, `rehop.outcome`; `rehop.defer` if the handler deferred it | what happened to deliveries |
 //! | `rehop.parked` | counter | queue, `rehop.reason` | messages parked by rehop, not by the broker |
-//! | `rehop.wait.lateness` | s, histogram | queue | how much later than due a message came home |
+//! | `rehop.replayed` | counter | queue, `rehop.outcome` | replayed messages whose chain ended: `ack` is success |
+//! | `rehop.wait.lateness` | s, histogram | queue | how much later than due a message returned |
 //! | `rehop.chain.duration` | s, histogram | queue, `rehop.outcome` | from the first delivery to the end |
-//! | `rehop.chain.attempts` | histogram | queue, `rehop.outcome` | attempts of a chain that ended |
+//! | `rehop.chain.attempts` | histogram | queue, `rehop.outcome` | attempts of a finished chain |
 //! | `rehop.publish.retries` | counter | the exchange | copies that had to be sent again |
-//! | `rehop.in_flight` | up-down counter | queue | deliveries in this process's hands |
+//! | `rehop.in_flight` | up-down counter | queue | deliveries that this process holds |
+//! | `rehop.consuming` | gauge | queue | 1 while this process consumes the queue, else 0 |
+//! | `rehop.parked.depth` | gauge | queue, `rehop.parked_queue` | depth of the parked queue, every 15 s |
 //! | `rehop.stray` | gauge | `rehop.namespace` | depth of the stray queue, every 15 s |
 //!
-//! Queues and exchanges are in `messaging.destination.template`. `error.type` is absent on success; each queue tells 50 classes
-//! apart, and calls the rest `_OTHER`. There are no ids and no routing keys.
+//! Queues and exchanges are in `messaging.destination.template`. `error.type` is absent on success. Each queue distinguishes 50
+//! classes, and each `Publisher` 50 destinations; the rest is reported as `_OTHER`. There are no ids, and no routing keys but
+//! the names of queues.
 
 pub(crate) mod metrics;
 pub(crate) mod names;
 #[cfg(feature = "otlp")]
 mod otlp;
+pub(crate) mod producer;
+#[cfg(feature = "monitoring")]
+pub(crate) mod prometheus;
 pub(crate) mod propagation;
+pub(crate) mod replay;
 pub(crate) mod spans;
+mod values;
 
 #[cfg(feature = "otlp")]
 pub use otlp::{Builder, FlushError, InitError, Telemetry, builder, init};

@@ -1,6 +1,6 @@
 //! W3C trace context and baggage in message headers.
 //!
-//! Read here and not by the global propagator, so that a chain stays one trace in services that set up nothing.
+//! They are read here and not by the global propagator, so that a chain stays one trace even if the service sets up no telemetry.
 
 use std::str::FromStr;
 
@@ -9,18 +9,15 @@ use opentelemetry::baggage::{Baggage, BaggageExt, BaggageMetadata, KeyValueMetad
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Key, StringValue};
 
-use crate::headers::Ignored;
-use crate::message::{Envelope, HeaderValue};
+use crate::message::{Delivery, HeaderValue};
+use crate::wire::Ignored;
+use crate::wire::names::{BAGGAGE, TRACEPARENT, TRACESTATE};
 
-pub(crate) const TRACEPARENT: &str = "traceparent";
-pub(crate) const TRACESTATE: &str = "tracestate";
-pub(crate) const BAGGAGE: &str = "baggage";
-
-/// The longest baggage that is carried, as W3C Baggage sets it.
+/// The longest baggage that is passed on, as defined by W3C Baggage.
 const MAX_BAGGAGE_BYTES: usize = 8192;
-/// Sampled, and random trace id (level 2 of W3C Trace Context). A participant sets all others to zero.
+/// The flags for sampled and for a random trace id (level 2 of W3C Trace Context). A participant sets all others to zero.
 const KNOWN_FLAGS: u8 = 0b11;
-/// The longest trace state that must be carried, as W3C Trace Context sets it.
+/// The longest trace state that must be passed on, as defined by W3C Trace Context.
 const MAX_TRACESTATE_BYTES: usize = 512;
 
 /// The trace context of a message. A malformed part is ignored, with the reason.
@@ -30,12 +27,12 @@ pub(crate) struct Incoming {
     pub(crate) baggage: Option<String>,
 }
 
-pub(crate) fn read(envelope: &Envelope, ignored: &mut Vec<Ignored>) -> Incoming {
+pub(crate) fn read(delivery: &Delivery, ignored: &mut Vec<Ignored>) -> Incoming {
     let mut text = |name: &'static str| {
-        let value = HeaderValue::of(envelope.header(name)?);
+        let value = HeaderValue::of(delivery.header(name)?);
         let text = value.as_text().map(str::to_owned);
         if text.is_none() {
-            ignored.push(Ignored { header: name.to_owned(), because: "it is no text" });
+            ignored.push(Ignored { header: name.to_owned(), because: "it is not text" });
         }
         text
     };
@@ -44,14 +41,14 @@ pub(crate) fn read(envelope: &Envelope, ignored: &mut Vec<Ignored>) -> Incoming 
     let state = tracestate.and_then(|text| {
         let state = TraceState::from_str(&text).ok().filter(|_| text.len() <= MAX_TRACESTATE_BYTES);
         if state.is_none() {
-            ignore(TRACESTATE, "it is no W3C trace state");
+            ignore(TRACESTATE, "it is not a valid W3C trace state");
         }
         state
     });
     let parent = traceparent.and_then(|text| {
         let parent = parse(&text, state.unwrap_or_default());
         if parent.is_none() {
-            ignore(TRACEPARENT, "it is no W3C trace context");
+            ignore(TRACEPARENT, "it is not a valid W3C trace context");
         }
         parent
     });
@@ -64,13 +61,13 @@ pub(crate) fn read(envelope: &Envelope, ignored: &mut Vec<Ignored>) -> Incoming 
         if whole {
             return Some(text).filter(|text| !text.is_empty());
         }
-        ignore(BAGGAGE, "a part of it is no W3C baggage; the rest is kept");
+        ignore(BAGGAGE, "part of it is not valid W3C baggage; the rest is kept");
         Some(format_baggage(Context::new().with_baggage(members).baggage())).filter(|text| !text.is_empty())
     });
     Incoming { parent, baggage }
 }
 
-/// Reads `00-<trace id>-<span id>-<flags>`. A later version may have more fields behind these.
+/// Reads `00-<trace id>-<span id>-<flags>`. A later version may have more fields after these.
 pub(crate) fn parse(traceparent: &str, state: TraceState) -> Option<SpanContext> {
     let hex = |text: &str, len| text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let mut parts = traceparent.trim().split('-');
@@ -90,7 +87,7 @@ pub(crate) fn format(context: &SpanContext) -> String {
     format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8() & KNOWN_FLAGS)
 }
 
-/// The baggage as a context carries it.
+/// Adds the baggage to the context.
 pub(crate) fn with_baggage(context: Context, baggage: Option<&str>) -> Context {
     match baggage {
         Some(text) => context.with_baggage(parse_baggage(text).0),
@@ -98,7 +95,7 @@ pub(crate) fn with_baggage(context: Context, baggage: Option<&str>) -> Context {
     }
 }
 
-/// The well-formed members, and whether that is all of them.
+/// The well-formed members, and whether all members are well-formed.
 fn parse_baggage(text: &str) -> (Vec<KeyValueMetadata>, bool) {
     let printable = |byte: u8| (b' '..=b'~').contains(&byte) || byte == b'\t';
     let token = |byte: u8| byte.is_ascii_graphic() && !b"(),/:;<=>?@[\\]{}\"".contains(&byte);
@@ -127,10 +124,10 @@ fn format_baggage(baggage: &Baggage) -> String {
     baggage.iter().map(member).collect::<Vec<_>>().join(",")
 }
 
-/// The headers that carry the current trace context on: set them on whatever a handler publishes or calls.
+/// The headers that pass the current trace context on. Set them on messages and requests that a handler sends.
 ///
-/// Inside a handler the context is that of its attempt, or of the `tracing` span that it opened where
-/// `tracing-opentelemetry` is set up. Outside of any trace it is empty.
+/// Inside a handler the context is that of its attempt, or of a `tracing` span that the handler opened if
+/// `tracing-opentelemetry` is set up. Outside a trace it is empty.
 ///
 /// ```
 /// for (name, value) in rehop::telemetry::current_headers() {
@@ -167,7 +164,7 @@ mod tests {
     const SAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_trace_context_survives_being_read_and_written() {
+    fn a_trace_context_is_the_same_after_reading_and_writing() {
         let context = parse(SAMPLE, TraceState::default()).unwrap();
         assert!(context.is_sampled() && context.is_remote());
         assert_eq!(format(&context), SAMPLE);
@@ -175,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_context_is_refused() {
+    fn an_invalid_trace_context_is_refused() {
         for text in [
             "",
             "00",
@@ -192,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn baggage_survives_being_read_and_written() {
+    fn baggage_is_the_same_after_reading_and_writing() {
         let context = with_baggage(Context::new(), Some("tenant=a%20b;secure, plan=gold,broken"));
         assert_eq!(context.baggage().get("tenant").unwrap().as_str(), "a b");
         assert_eq!(context.baggage().get("plan").unwrap().as_str(), "gold");
@@ -201,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_baggage_is_left_out_and_reported() {
+    fn invalid_baggage_is_left_out_and_reported() {
         for (text, kept) in
             [("a=1,broken", 1), ("=1", 0), ("a b=1", 0), ("k\"=1,ok=%20", 1), ("a=\r\nb", 0), ("a=%ff", 0)]
         {

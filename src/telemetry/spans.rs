@@ -1,4 +1,4 @@
-//! The spans of a chain. Flat: every attempt and every wait is a child of the producer's context.
+//! The spans of a chain. They are flat: every attempt and every wait is a child of the producer's context.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,22 +8,20 @@ use opentelemetry::global::{self, BoxedTracer};
 use opentelemetry::trace::{Link, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceState, Tracer};
 use opentelemetry::{Context, KeyValue};
 
-use super::metrics::Outcome;
 use super::names;
 use super::propagation::{self, Incoming};
 use crate::failure::Failure;
-use crate::headers::{Ignored, TraceHeaders};
-use crate::ledger::{MAX_MESSAGE_BYTES, cut};
-use crate::message::{Arrival, HeaderValue};
-use crate::policy::Reason;
+use crate::message::{Delivery, HeaderValue};
+use crate::retry::decision::Reason;
+use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
+use crate::retry::outcome::Outcome;
 use crate::timestamp::Timestamp;
+use crate::wait::Path;
+use crate::wait::ladder::legs;
+use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
+use crate::wire::{Ignored, TraceHeaders};
 
-/// The span of the attempt before, in the form of a `traceparent`.
-const PREVIOUS_ATTEMPT: &str = "rehop-previous-attempt";
-/// When the chain's present trace began, in milliseconds since the epoch.
-const TRACED_SINCE: &str = "rehop-traced-since";
-
-/// One queue's tracer, with what its spans have in common.
+/// One queue's tracer, with the attributes that its spans share.
 #[derive(Clone)]
 pub(crate) struct QueueTracer {
     tracer: Arc<BoxedTracer>,
@@ -38,26 +36,29 @@ pub(crate) struct QueueTracer {
 pub(crate) struct Chain {
     /// Parent of this delivery's spans.
     parent: Context,
-    /// What they link to: the attempt before, and the old trace after a split.
+    /// What they link to: the previous attempt, and the old trace after a split.
     links: Vec<SpanContext>,
-    /// The producer gave no context: the first span becomes the root, and the first hop writes it down.
+    /// Whether the producer gave no context. Then the first span becomes the root, and the first hop stores it.
     rootless: bool,
+    /// When the present trace began. Without a split, this is when the chain was first seen.
     since: Timestamp,
+    first_seen: Timestamp,
     baggage: Option<String>,
-    /// Names the chain on every span.
+    /// Identifies the chain on every span.
     pub(crate) id: Cow<'static, str>,
 }
 
 impl QueueTracer {
-    pub(crate) fn new(queue: &str, server: (&str, u16), max_attempts: u64, max_age: Duration) -> Self {
-        let (address, port) = server;
-        let common = vec![
+    pub(crate) fn new(queue: &str, server: Option<(&str, u16)>, max_attempts: u64, max_age: Duration) -> Self {
+        let mut common = vec![
             KeyValue::new(names::SYSTEM, names::RABBITMQ),
             KeyValue::new(names::DESTINATION_TEMPLATE, Arc::<str>::from(queue)),
-            KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(address)),
-            KeyValue::new(names::SERVER_PORT, i64::from(port)),
             KeyValue::new(names::MAX_ATTEMPTS, i64::try_from(max_attempts).unwrap_or(i64::MAX)),
         ];
+        if let Some((address, port)) = server {
+            common.push(KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(address)));
+            common.push(KeyValue::new(names::SERVER_PORT, i64::from(port)));
+        }
         Self {
             tracer: Arc::new(global::tracer("rehop")),
             queue: queue.to_owned(),
@@ -67,19 +68,20 @@ impl QueueTracer {
         }
     }
 
-    /// Reads the chain's context. A chain older than the limit goes on in a new trace that links back.
-    pub(crate) fn chain(&self, arrival: &Arrival, now: Timestamp, ignored: &mut Vec<Ignored>) -> Chain {
-        let Incoming { parent, baggage } = propagation::read(&arrival.envelope, ignored);
-        let home = arrival.ledger.hop > 0;
-        let text = |name| if home { arrival.envelope.header(name).map(HeaderValue::of) } else { None };
-        // After a first attempt that was the root, the attempt before is the parent itself.
+    /// Reads the chain's context. A chain older than the limit continues in a new trace that links back.
+    pub(crate) fn chain(&self, delivery: &Delivery, now: Timestamp, ignored: &mut Vec<Ignored>) -> Chain {
+        let Incoming { parent, baggage } = propagation::read(delivery, ignored);
+        let is_copy = delivery.ledger.is_copy;
+        let text = |name| if is_copy { delivery.header(name).map(HeaderValue::of) } else { None };
+        // After a first attempt that was the root, the previous attempt is the parent itself.
         let previous = text(PREVIOUS_ATTEMPT)
             .and_then(|value| propagation::parse(value.as_text()?, TraceState::default()))
             .filter(|previous| parent.as_ref().is_none_or(|parent| parent.span_id() != previous.span_id()));
         let since = text(TRACED_SINCE)
             .and_then(|value| value.as_text()?.parse().ok())
-            .map_or(arrival.ledger.first_seen, Timestamp::from_millis);
-        let id = chain_id(arrival, parent.as_ref());
+            .map_or(delivery.ledger.first_seen, Timestamp::from_millis);
+        let first_seen = delivery.ledger.first_seen;
+        let id = chain_id(delivery, parent.as_ref());
         let mut links: Vec<_> = previous.into_iter().collect();
         let split = now.since(since) > self.max_age;
         let parent = match parent {
@@ -92,7 +94,15 @@ impl QueueTracer {
         let since = if split { now } else { since };
         let rootless = parent.is_none();
         let context = parent.map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent));
-        Chain { parent: propagation::with_baggage(context, baggage.as_deref()), links, rootless, since, baggage, id }
+        Chain {
+            parent: propagation::with_baggage(context, baggage.as_deref()),
+            links,
+            rootless,
+            since,
+            first_seen,
+            baggage,
+            id,
+        }
     }
 
     fn start(&self, chain: &Chain, name: Cow<'static, str>, kind: SpanKind, attributes: Vec<KeyValue>) -> SpanBuilder {
@@ -103,15 +113,18 @@ impl QueueTracer {
         SpanBuilder::from_name(name).with_kind(kind).with_attributes(all)
     }
 
-    /// The span of a wait that is over, backdated. Only for a message that is home for the first time: one that was given
-    /// back since had its span then.
-    pub(crate) fn waited(&self, chain: &Chain, arrival: &Arrival, queue: &str, received: Timestamp) {
-        let Some(wait) = arrival.ledger.wait else { return };
+    /// The backdated span of a wait that is over. Only for the first delivery after the wait: on a redelivery the span has
+    /// already been written.
+    pub(crate) fn waited(&self, chain: &Chain, delivery: &Delivery, queue: &str, received: Timestamp) {
+        let Some(wait) = delivery.ledger.wait else { return };
         let mut attributes = vec![
-            KeyValue::new(names::HOP, i64::from(arrival.ledger.hop)),
+            KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
             KeyValue::new(names::DELAY_MS, millis(wait.due.since(wait.since))),
             KeyValue::new(names::LATENESS_MS, millis(received.since(wait.due))),
         ];
+        if let Path::Ladder { rung } = wait.path {
+            attributes.push(KeyValue::new(names::LEGS, legs(wait.leg, rung).count() as i64));
+        }
         let skewed = wait.since > received;
         if skewed {
             attributes.push(KeyValue::new(names::CLOCK_SKEW, true));
@@ -124,14 +137,13 @@ impl QueueTracer {
         context.span().end_with_timestamp(SystemTime::from(received));
     }
 
-    /// Opens the span of an attempt, or of what is decided without one.
-    pub(crate) fn process(&self, chain: &Chain, arrival: &Arrival) -> ProcessSpan {
-        let envelope = &arrival.envelope;
+    /// Opens the span of an attempt, or of a decision without an attempt.
+    pub(crate) fn process(&self, chain: &Chain, delivery: &Delivery) -> ProcessSpan {
         let attributes = vec![
             KeyValue::new(names::OPERATION_NAME, "process"),
             KeyValue::new(names::OPERATION_TYPE, "process"),
-            KeyValue::new(names::ATTEMPT, i64::from(arrival.ledger.attempt())),
-            KeyValue::new(names::HOP, i64::from(arrival.ledger.hop)),
+            KeyValue::new(names::ATTEMPT, i64::from(delivery.ledger.attempt())),
+            KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
         ];
         let links = chain.links.iter().map(|context| Link::with_context(context.clone())).collect();
         let builder =
@@ -139,16 +151,16 @@ impl QueueTracer {
         let context = chain.parent.with_span(self.tracer.build_with_context(builder, &chain.parent));
         let span = context.span();
         if span.is_recording() {
-            let (exchange, routing_key) = (arrival.exchange.as_str(), arrival.routing_key.as_str());
+            let (exchange, routing_key) = (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let destination = format!("{exchange}:{routing_key}:{}", self.queue);
             let mut attributes = vec![
                 KeyValue::new(names::DESTINATION_NAME, destination),
                 KeyValue::new(names::ROUTING_KEY, routing_key.to_owned()),
-                KeyValue::new(names::DELIVERY_TAG, number(envelope.delivery_tag)),
-                KeyValue::new(names::BODY_SIZE, number(envelope.body.len() as u64)),
+                KeyValue::new(names::DELIVERY_TAG, number(delivery.delivery_tag)),
+                KeyValue::new(names::BODY_SIZE, number(delivery.body.len() as u64)),
             ];
-            let properties = &envelope.properties;
+            let properties = &delivery.properties;
             attributes.extend(
                 [(names::MESSAGE_ID, properties.message_id()), (names::CONVERSATION_ID, properties.correlation_id())]
                     .into_iter()
@@ -159,8 +171,8 @@ impl QueueTracer {
         ProcessSpan { context }
     }
 
-    /// The span of a settlement or a copy: a child of the attempt that led to it. An attempt that is not sampled has none:
-    /// they are most of what tracing costs where little is sampled.
+    /// The span of a settlement or a copy, a child of the attempt that led to it. An unsampled attempt has none, because these
+    /// spans are most of the cost of tracing when little is sampled.
     pub(crate) fn client(
         &self,
         chain: &Chain,
@@ -190,7 +202,23 @@ impl QueueTracer {
 }
 
 impl Chain {
-    /// What a copy carries on: the parent of what comes, and the attempt that it comes from.
+    /// The chain of the next attempt, if this process makes it: what a copy would carry in its headers.
+    pub(crate) fn next(&self, process: &ProcessSpan) -> Self {
+        let attempt = process.context.span().span_context().clone();
+        let recorded = attempt.is_valid() && attempt.span_id() != self.parent.span().span_context().span_id();
+        let parent = match self.rootless && attempt.is_valid() {
+            true => propagation::with_baggage(
+                Context::new().with_remote_span_context(attempt.clone()),
+                self.baggage.as_deref(),
+            ),
+            false => self.parent.clone(),
+        };
+        // After a first attempt that was the root, the previous attempt is the parent itself.
+        let links = if recorded && !self.rootless { vec![attempt.clone()] } else { Vec::new() };
+        Self { parent, links, rootless: self.rootless && !attempt.is_valid(), ..self.clone() }
+    }
+
+    /// The headers of a copy: the parent of the next spans, and the attempt that made the copy.
     pub(crate) fn headers(&self, process: &ProcessSpan) -> TraceHeaders {
         let span = process.context.span();
         let attempt = span.span_context();
@@ -201,23 +229,25 @@ impl Chain {
             propagation::headers_of(&Context::new().with_remote_span_context(origin))
         };
         if let Some(baggage) = &self.baggage {
-            headers.push((propagation::BAGGAGE, baggage.clone()));
+            headers.push((BAGGAGE, baggage.clone()));
         }
-        // Where nothing is recorded, the attempt's context is its parent's.
+        // If nothing is recorded, the attempt's context is its parent's.
         if attempt.is_valid() && attempt.span_id() != self.parent.span().span_context().span_id() {
             headers.push((PREVIOUS_ATTEMPT, propagation::format(attempt)));
         }
-        headers.push((TRACED_SINCE, self.since.as_millis().to_string()));
+        if self.since != self.first_seen {
+            headers.push((TRACED_SINCE, self.since.as_millis().to_string()));
+        }
         TraceHeaders(headers)
     }
 }
 
-/// From the header, else something that is the same on each delivery, else something new.
-fn chain_id(arrival: &Arrival, parent: Option<&SpanContext>) -> Cow<'static, str> {
-    if let Some(id) = &arrival.ledger.chain_id {
+/// The id in the header, else one that is the same on each delivery, else a new one.
+fn chain_id(delivery: &Delivery, parent: Option<&SpanContext>) -> Cow<'static, str> {
+    if let Some(id) = &delivery.ledger.chain_id {
         return Cow::Owned(id.clone());
     }
-    match (parent, arrival.envelope.properties.message_id()) {
+    match (parent, delivery.properties.message_id()) {
         (Some(parent), _) => Cow::Owned(format!("{}-{}", parent.trace_id(), parent.span_id())),
         (None, Some(id)) if !id.as_str().is_empty() => Cow::Owned(id.to_string()),
         (None, _) => Cow::Owned(format!("{:016x}", rand::random::<u64>())),
@@ -234,32 +264,31 @@ impl ProcessSpan {
         &self.context
     }
 
-    /// Ends it with what was decided.
-    pub(crate) fn end(
-        &self,
-        outcome: Outcome,
-        reason: Option<Reason>,
-        failure: Option<&Failure>,
-        delay: Option<Duration>,
-    ) {
+    /// Ends it with the decision.
+    pub(crate) fn end(&self, outcome: Outcome, failure: Option<&Failure>, decided_at: SystemTime) {
+        let reason = outcome.reason();
         let span = self.context.span();
         if span.is_recording() {
             span.set_attribute(KeyValue::new(names::OUTCOME, outcome.as_str()));
-            if let Some(delay) = delay {
+            if let Some(delay) = outcome.delay() {
                 span.set_attribute(KeyValue::new(names::DELAY_MS, millis(delay)));
             }
             if let Some(reason) = reason {
                 span.set_attribute(KeyValue::new(names::REASON, reason.as_str()));
             }
-            let error_type = failure.map(Failure::class).or_else(|| reason.map(Reason::as_str));
+            if outcome.is_defer() {
+                span.set_attribute(KeyValue::new(names::DEFER, true));
+            }
+            let failed = failure.filter(|_| !outcome.is_defer());
+            let error_type = failed.map(Failure::class).or_else(|| reason.map(Reason::as_str));
             if let Some(error_type) = error_type {
                 span.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type.to_owned()));
                 span.set_attribute(KeyValue::new(names::FINAL, outcome.is_final()));
-                let text = failure.map_or(error_type, Failure::message);
+                let text = failed.map_or(error_type, Failure::message);
                 span.set_status(Status::error(cut(text, MAX_MESSAGE_BYTES).to_owned()));
             }
         }
-        span.end();
+        span.end_with_timestamp(decided_at);
     }
 }
 

@@ -1,4 +1,7 @@
-//! Real brokers for tests: yours and this crate's own (feature `testing`).
+//! Tests of a service: handlers without a broker, and real brokers.
+//!
+//! [`message()`] builds what a handler takes, and [`chain()`] takes a handler through all attempts of a message in virtual time. The
+//! feature `testing` adds real brokers, which rehop's own tests use as well.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -25,46 +28,34 @@
 //!
 //! # Which broker
 //!
-//! | taken | when |
+//! | broker | if |
 //! |---|---|
-//! | the one that `REHOP_TEST_AMQP_URL` names | it is set (`REHOP_TEST_MANAGEMENT_URL` may be set beside it) |
-//! | a container, `rabbitmq:4.3-management` | Docker answers; `REHOP_TEST_RABBITMQ_TAG` or [`BrokerBuilder::tag`] selects another tag |
-//! | a private node of the installed `rabbitmq-server` | neither of the above; it gets its own ports, directory, name and cookie |
+//! | the one named by `REHOP_TEST_AMQP_URL` | it is set (`REHOP_TEST_MANAGEMENT_URL` may be set too) |
+//! | a container, `rabbitmq:4.3-management` or, if only that is there, `rehop-rabbitmq:4.3` | Docker answers; `REHOP_TEST_RABBITMQ_TAG` or [`BrokerBuilder::tag`] selects another tag |
+//! | a private node of the installed `rabbitmq-server` | neither applies; it gets its own ports, directory, name and cookie |
 //!
-//! Which one was taken is said once on standard error. Everything listens on 127.0.0.1 only.
+//! The choice is printed once on standard error. Everything listens only on 127.0.0.1.
 //!
 //! # What is left behind
 //!
-//! Nothing. A small shell process waits at the end of a pipe that the test process holds open. When that process ends,
+//! Nothing. A small shell process reads from a pipe that the test process holds open. When the test process ends,
 //! even by SIGKILL, the pipe closes and the shell removes the container, or kills the node and deletes its directory.
-//! This is also what makes [`Broker::shared`] possible: Rust drops no statics.
+//! This is also what makes [`Broker::shared`] possible, because Rust does not drop statics.
 //!
 //! # Faults
 //!
-//! [`Broker`] restarts, stops, kills and pauses; [`Cluster`] does the same to one of several nodes and cuts a node off from
-//! its peers; [`Proxy`] stands between a client and a broker and breaks, delays or silences single connections.
+//! A [`Broker`] can be restarted, stopped, killed and paused. A [`Cluster`] does the same with one of several nodes, and can cut a
+//! node off from its peers. A [`Proxy`] between a client and a broker breaks, delays or silences single connections.
 
-mod broker;
-mod client;
-mod cluster;
-mod command;
-mod container;
-mod error;
-mod eventually;
-mod fields;
-mod namespace;
-mod node;
-mod probe;
-mod properties;
-mod proxy;
-mod url;
-mod watchdog;
+#[cfg(feature = "testing")]
+mod brokers;
+mod chain;
+mod message;
 
-pub use broker::{Broker, BrokerBuilder, TlsListener};
-pub use client::{Client, ClientError, Publish, Received};
-pub use cluster::Cluster;
-pub use error::BrokerError;
-pub use eventually::{NotInTime, Observed, eventually};
-pub use namespace::Namespace;
-pub use properties::Properties;
-pub use proxy::{Proxy, ProxyConnection};
+#[cfg(feature = "testing")]
+pub use brokers::{
+    Broker, BrokerBuilder, BrokerError, Client, ClientError, Cluster, Namespace, NotInTime, Observed, Properties,
+    Proxy, ProxyConnection, Publish, Received, TlsListener, eventually,
+};
+pub use chain::{AttemptRun, ChainRun, chain};
+pub use message::{MessageBuilder, message};

@@ -1,11 +1,11 @@
-//! The topology as a picture, in Graphviz's language.
+//! The topology as a graph, in Graphviz's language.
 
 use std::fmt::Write;
 
 use super::{Argument, Arguments, Role, Topology};
 
 impl Topology {
-    /// A picture of the topology: pipe the text into `dot -Tsvg`.
+    /// The topology as a graph; pipe it into `dot -Tsvg`.
     pub fn to_dot(&self) -> String {
         let mut dot = String::from("digraph topology {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n");
         for exchange in &self.exchanges {
@@ -29,7 +29,7 @@ impl Topology {
                 Role::Work => "lightblue",
                 Role::Wait => "lightyellow",
                 Role::Parked => "mistyrose",
-                Role::Stray => "lightgrey",
+                Role::Stray | Role::Discarded => "lightgrey",
             };
             line(
                 &mut dot,
@@ -56,6 +56,9 @@ impl Topology {
                 matching.fold(binding.routing_key.clone(), |label, (name, value)| format!("{label}{name}: {value}"));
             edge(&mut dot, ("exchange", &binding.exchange), ("queue", Some(&binding.queue)), &label);
         }
+        for binding in &self.exchange_bindings {
+            edge(&mut dot, ("exchange", &binding.source), ("exchange", Some(&binding.destination)), "after x-delay ms");
+        }
         dot.push_str("}\n");
         dot
     }
@@ -64,7 +67,7 @@ impl Topology {
 fn text<'a>(arguments: &'a Arguments, name: &str) -> Option<&'a str> {
     match arguments.get(name)? {
         Argument::Text(text) => Some(text),
-        Argument::Number(_) => None,
+        Argument::Number(_) | Argument::Flag(_) => None,
     }
 }
 
@@ -79,7 +82,7 @@ fn line(dot: &mut String, text: &str) {
     let _ = writeln!(dot, "  {text};");
 }
 
-/// An exchange and a queue may have the same name.
+/// The kind is part of a node's name, because an exchange and a queue may have the same name.
 fn node(what: &str, name: &str) -> String {
     quote(&format!("{what} {name}"))
 }

@@ -1,16 +1,25 @@
 //! The topology as a plain value: what is declared, checked, printed and drawn.
 
-pub(crate) mod declare;
+mod announced;
+mod delayed;
 mod dot;
-pub(crate) mod watch;
+mod ladder;
+mod names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::settings::{Declare, QueuePlan};
-use crate::tiers::Tiers;
+pub(crate) use announced::announced;
+#[cfg(feature = "doctor")]
+pub(crate) use announced::{NAMESPACE, WAITS_IN};
+pub(crate) use names::Names;
+
+use crate::retry::policy::RetryPolicy;
+use crate::settings::{Declare, Order, QueueConfig, Resolved};
+use crate::wait::WaitStrategy;
+use crate::wire::names::{RETURN_TO, WAIT_FOR};
 
 /// The exchanges, queues and bindings that a configuration needs.
 ///
@@ -20,15 +29,17 @@ use crate::tiers::Tiers;
 /// assert!(topology.exchanges.iter().any(|exchange| exchange.name == "rehop.wait"));
 /// # Ok::<(), rehop::SettingsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Topology {
     /// In the order in which they are declared.
     pub exchanges: Vec<Exchange>,
     /// In the order in which they are declared.
     pub queues: Vec<Queue>,
-    /// Declared last.
+    /// Declared after them.
     pub bindings: Vec<Binding>,
+    /// Declared last.
+    pub exchange_bindings: Vec<ExchangeBinding>,
 }
 
 /// An exchange. All of rehop's are durable.
@@ -49,12 +60,16 @@ pub struct Exchange {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum ExchangeKind {
-    /// Routes by headers, so that the routing key travels untouched.
+    /// Routes by headers, so that the routing key stays unchanged.
     Headers,
     /// Routes by the whole routing key.
     Direct,
     /// Routes to every binding.
     Fanout,
+    /// Keeps each message for as long as its header `x-delay` says, then routes to every binding. It comes with the
+    /// delayed-message plugin.
+    #[serde(rename = "x-delayed-message")]
+    Delayed,
 }
 
 impl ExchangeKind {
@@ -64,6 +79,7 @@ impl ExchangeKind {
             Self::Headers => "headers",
             Self::Direct => "direct",
             Self::Fanout => "fanout",
+            Self::Delayed => "x-delayed-message",
         }
     }
 }
@@ -76,9 +92,9 @@ pub struct Queue {
     pub name: String,
     /// What it is for.
     pub role: Role,
-    /// Whether rehop declares it, or takes it as somebody else declared it.
+    /// Whether rehop declares it, or uses it as it is.
     pub declare: Declare,
-    /// The arguments that it is declared with; empty when it is taken as it is.
+    /// The arguments that it is declared with; empty if rehop uses it as it is.
     pub arguments: Arguments,
 }
 
@@ -91,10 +107,12 @@ pub enum Role {
     Work,
     /// Messages wait in it.
     Wait,
-    /// Messages end in it.
+    /// It keeps parked messages.
     Parked,
-    /// What matched no route is kept in it.
+    /// It keeps unroutable messages.
     Stray,
+    /// It keeps for a time what an operator has discarded.
+    Discarded,
 }
 
 impl Role {
@@ -105,6 +123,7 @@ impl Role {
             Self::Wait => "wait",
             Self::Parked => "parked",
             Self::Stray => "stray",
+            Self::Discarded => "discarded",
         }
     }
 }
@@ -123,6 +142,16 @@ pub struct Binding {
     pub arguments: Arguments,
 }
 
+/// A binding of an exchange to another: what the source routes, the destination routes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ExchangeBinding {
+    /// The exchange that routes first.
+    pub source: String,
+    /// The exchange that routes on.
+    pub destination: String,
+}
+
 /// The arguments of an exchange, queue or binding, by name.
 pub type Arguments = BTreeMap<String, Argument>;
 
@@ -133,8 +162,10 @@ pub type Arguments = BTreeMap<String, Argument>;
 pub enum Argument {
     /// A number.
     Number(i64),
-    /// A text.
+    /// A string.
     Text(String),
+    /// A boolean.
+    Flag(bool),
 }
 
 impl From<&str> for Argument {
@@ -155,72 +186,88 @@ impl From<i64> for Argument {
     }
 }
 
+impl From<bool> for Argument {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
 impl std::fmt::Display for Argument {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
             Self::Text(text) => text.fmt(f),
+            Self::Flag(flag) => flag.fmt(f),
         }
     }
 }
 
-/// The names of what belongs to a namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Names {
-    namespace: String,
-}
-
-impl Names {
-    pub(crate) fn new(namespace: &str) -> Self {
-        Self { namespace: namespace.to_owned() }
-    }
-
-    /// Takes messages into the wait queues, by `wait-for`.
-    pub(crate) fn wait(&self) -> String {
-        format!("{}.wait", self.namespace)
-    }
-
-    /// The wait queue of one tier.
-    pub(crate) fn tier(&self, ttl: Duration) -> String {
-        format!("{}.wait.{}", self.namespace, ttl.as_millis())
-    }
-
-    /// Brings messages home, by `return-to`.
-    pub(crate) fn return_(&self) -> String {
-        format!("{}.return", self.namespace)
-    }
-
-    /// Takes messages to their parked queue, by the work queue's name.
-    pub(crate) fn park(&self) -> String {
-        format!("{}.park", self.namespace)
-    }
-
-    /// Exchange and queue of what matched no route.
-    pub(crate) fn stray(&self) -> String {
-        format!("{}.stray", self.namespace)
-    }
-}
-
-/// The longest name that AMQP can carry.
-pub(crate) const MAX_NAME_BYTES: usize = 255;
-
-pub(crate) fn build(names: &Names, plans: &[QueuePlan]) -> Topology {
-    let mut topology = Topology { exchanges: exchanges(names), queues: Vec::new(), bindings: Vec::new() };
-    topology.stray(names);
-    let tiers = Tiers::new(plans.iter().flat_map(|plan| plan.policy.tiers.iter()));
-    for ttl in tiers.iter() {
-        topology.tier(names, ttl);
-    }
-    for plan in plans {
-        topology.work_queue(names, plan);
+/// Everything that these queues need.
+pub(crate) fn build(names: &Names, configs: &[QueueConfig]) -> Topology {
+    let mut topology = shared(names, configs);
+    for config in configs {
+        let Topology { exchanges, queues, bindings, exchange_bindings } = own(names, config);
+        topology.exchanges.extend(exchanges);
+        topology.queues.extend(queues);
+        topology.bindings.extend(bindings);
+        topology.exchange_bindings.extend(exchange_bindings);
     }
     topology
 }
 
-/// Where our exchanges match no binding, the message goes to the stray queue: a confirm means that it is kept, and confirms
-/// can be pipelined. Dead-lettering follows alternate exchanges too (3.10, 4.0 and 4.3).
+/// What these queues share: the exchanges, the stray queue and the wait queues of every strategy that one of them has.
+pub(crate) fn shared(names: &Names, configs: &[QueueConfig]) -> Topology {
+    let mut topology = Topology { exchanges: exchanges(names), ..Topology::default() };
+    topology.stray(names);
+    let policies = || configs.iter().map(|config| &config.policy);
+    let ttls: BTreeSet<_> = policies().flat_map(|policy| policy.strategy.tiers()).collect();
+    for ttl in ttls {
+        topology.tier(names, ttl);
+    }
+    // All of a namespace's policies have the same ladder.
+    if let Some(ladder) = policies().find_map(RetryPolicy::used_ladder) {
+        topology.ladder(names, ladder);
+    }
+    if policies().any(|policy| policy.strategy() == WaitStrategy::DelayedExchange) {
+        topology.delayed(names);
+    }
+    topology
+}
+
+/// What one queue needs in addition: itself, its parked queue and their bindings.
+pub(crate) fn own(names: &Names, config: &QueueConfig) -> Topology {
+    let mut topology = Topology::default();
+    topology.work_queue(names, config);
+    topology
+}
+
+/// What an operator needs to discard messages: not part of a service's topology, because only operators publish there.
+pub(crate) fn discarded(names: &Names) -> Topology {
+    let (name, to_stray) = (names.discarded(), Argument::Text(names.stray()));
+    let mut arguments = resting(names);
+    // What has expired is gone: it has been discarded.
+    for argument in ["x-dead-letter-exchange", "x-dead-letter-strategy"] {
+        arguments.remove(argument);
+    }
+    arguments.insert("x-message-ttl".to_owned(), DISCARDED_FOR.into());
+    let exchange = Exchange {
+        name: name.clone(),
+        kind: ExchangeKind::Fanout,
+        arguments: Arguments::from([("alternate-exchange".to_owned(), to_stray)]),
+    };
+    let mut topology = Topology { exchanges: vec![exchange], ..Topology::default() };
+    topology.queue(&name, Role::Discarded, Declare::Own, arguments);
+    topology.bind(&name, &name, "", Arguments::new());
+    topology
+}
+
+/// Discarded messages are kept for seven days, in milliseconds.
+const DISCARDED_FOR: i64 = 7 * 24 * 60 * 60 * 1000;
+
+/// If a message matches no binding of these exchanges, it goes to the stray queue. So a confirm means that it is kept, and
+/// confirms can be pipelined. Dead-lettering follows alternate exchanges too (3.10, 4.0 and 4.3).
 fn exchanges(names: &Names) -> Vec<Exchange> {
-    let to_stray = || Arguments::from([("alternate-exchange".to_owned(), Argument::Text(names.stray()))]);
+    let to_stray = || alternate(names.stray());
     let exchange = |name, kind, arguments| Exchange { name, kind, arguments };
     vec![
         exchange(names.stray(), ExchangeKind::Fanout, Arguments::new()),
@@ -230,8 +277,55 @@ fn exchanges(names: &Names) -> Vec<Exchange> {
     ]
 }
 
+/// The arguments of an exchange that passes on to another one what it cannot route.
+fn alternate(exchange: String) -> Arguments {
+    Arguments::from([("alternate-exchange".to_owned(), Argument::Text(exchange))])
+}
+
 fn arguments<const N: usize>(arguments: [(&str, Argument); N]) -> Arguments {
     arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A delivery limit that is never reached. Messages in parked and stray queues are fetched and returned by people who inspect
+/// them. RabbitMQ 4.0 and 4.3 count each return, and without a limit they delete a message at the 21st. This limit works on
+/// 3.10, 4.0 and 4.3; -1, which means no limit on 4.x, deletes at the first return on 3.10.
+const OUT_OF_REACH: i64 = 1 << 31;
+
+/// The arguments of a queue that keeps its messages. A policy's lower delivery limit or TTL would still delete messages, so the
+/// queue dead-letters: a parked message to the stray queue. A stray message would return to the queue that dead-lettered it. That
+/// is a cycle, and at-least-once dead-lettering then holds the message (3.10, 4.0 and 4.3).
+fn resting(names: &Names) -> Arguments {
+    arguments([
+        ("x-queue-type", "quorum".into()),
+        ("x-delivery-limit", OUT_OF_REACH.into()),
+        ("x-dead-letter-exchange", (&names.stray()).into()),
+        ("x-dead-letter-strategy", "at-least-once".into()),
+        ("x-overflow", "reject-publish".into()),
+    ])
+}
+
+fn whole_millis(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The arguments of a binding that takes the messages in which this header names this TTL.
+fn matching(header: &str, ttl: Duration) -> Arguments {
+    arguments([("x-match", "all".into()), (header, whole_millis(ttl).into())])
+}
+
+/// What `x-delayed-retry-type` is called.
+pub(crate) const DELAYED_RETRY_TYPE: &str = "x-delayed-retry-type";
+
+/// The arguments of a queue in which what is nacked waits for this long (4.3 and later; before, they are accepted and ignored). The
+/// broker multiplies the least delay by the delivery count, up to the longest one: both are the same, so that a crash does not make
+/// waits longer. `returned`, because `failed` would delay what a crash gave back, and count each wait towards the delivery limit.
+fn delayed_retry(delay: Duration) -> Arguments {
+    let millis = || Argument::Number(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
+    arguments([
+        (DELAYED_RETRY_TYPE, "returned".into()),
+        ("x-delayed-retry-min", millis()),
+        ("x-delayed-retry-max", millis()),
+    ])
 }
 
 impl Topology {
@@ -241,7 +335,8 @@ impl Topology {
     ///
     /// When the settings contradict themselves.
     pub fn of(settings: &crate::Settings) -> Result<Self, crate::SettingsError> {
-        Ok(settings.plan()?.topology())
+        let Resolved { settings, queues } = settings.resolve()?;
+        Ok(build(&Names::new(&settings.namespace), &queues))
     }
 
     fn queue(&mut self, name: &str, role: Role, declare: Declare, arguments: Arguments) {
@@ -259,53 +354,60 @@ impl Topology {
 
     fn stray(&mut self, names: &Names) {
         let stray = names.stray();
-        self.queue(&stray, Role::Stray, Declare::Own, arguments([("x-queue-type", "quorum".into())]));
+        self.queue(&stray, Role::Stray, Declare::Own, resting(names));
         self.bind(&stray, &stray, "", Arguments::new());
     }
 
-    /// `at-least-once` holds without loss only together with `reject-publish`: without it RabbitMQ accepts the strategy and
-    /// falls back to `at-most-once` (3.10, 4.0 and 4.3).
     fn tier(&mut self, names: &Names, ttl: Duration) {
         let queue = names.tier(ttl);
-        let millis = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        self.queue(
-            &queue,
-            Role::Wait,
-            Declare::Own,
-            arguments([
-                ("x-queue-type", "quorum".into()),
-                ("x-message-ttl", millis.into()),
-                ("x-dead-letter-exchange", (&names.return_()).into()),
-                ("x-dead-letter-strategy", "at-least-once".into()),
-                ("x-overflow", "reject-publish".into()),
-            ]),
-        );
-        let matching = arguments([("x-match", "all".into()), (crate::headers::WAIT_FOR, millis.into())]);
-        self.bind(&names.wait(), &queue, "", matching);
+        self.wait_queue(&queue, ttl, &names.return_());
+        self.bind(&names.wait(), &queue, "", matching(WAIT_FOR, ttl));
     }
 
-    /// The limit leads to the parked queue and nowhere else: one that leads to a wait queue is a dead-letter cycle, which the
-    /// broker drops or holds for ever (3.10, 4.0 and 4.3).
-    fn work_queue(&mut self, names: &Names, plan: &QueuePlan) {
-        let own = arguments([
+    /// A queue whose messages go to an exchange when they have waited this long. `at-least-once` works only together with
+    /// `reject-publish`. Without it RabbitMQ accepts the strategy but falls back to `at-most-once` (3.10, 4.0 and 4.3).
+    fn wait_queue(&mut self, queue: &str, ttl: Duration, then: &str) {
+        let arguments = arguments([
             ("x-queue-type", "quorum".into()),
-            ("x-delivery-limit", i64::from(plan.policy.delivery_limit).into()),
-            ("x-dead-letter-exchange", (&names.park()).into()),
-            ("x-dead-letter-routing-key", (&plan.queue).into()),
+            ("x-message-ttl", whole_millis(ttl).into()),
+            ("x-dead-letter-exchange", then.into()),
             ("x-dead-letter-strategy", "at-least-once".into()),
             ("x-overflow", "reject-publish".into()),
         ]);
-        let declared = match plan.declare {
+        self.queue(queue, Role::Wait, Declare::Own, arguments);
+    }
+
+    /// The delivery limit leads only to the parked queue. If it led to a wait queue, that would be a dead-letter cycle, and the
+    /// broker would drop the message or hold it forever (3.10, 4.0 and 4.3).
+    fn work_queue(&mut self, names: &Names, config: &QueueConfig) {
+        let mut own = arguments([
+            ("x-queue-type", "quorum".into()),
+            ("x-delivery-limit", i64::from(config.policy.delivery_limit).into()),
+            ("x-dead-letter-exchange", (&names.park()).into()),
+            ("x-dead-letter-routing-key", (&config.queue).into()),
+            ("x-dead-letter-strategy", "at-least-once".into()),
+            ("x-overflow", "reject-publish".into()),
+        ]);
+        if let Some(delay) = config.policy.strategy.delayed_return() {
+            own.extend(delayed_retry(delay));
+        }
+        if config.order != Order::None {
+            own.insert("x-single-active-consumer".to_owned(), true.into());
+        }
+        let declared = match config.declare {
             Declare::Own => own,
-            Declare::Existing => Arguments::new(),
+            // Its owner declares it. What it must have is named, so that the broker is asked whether it knows this.
+            Declare::Existing => {
+                config.policy.strategy.delayed_return().map(delayed_retry).into_iter().flatten().collect()
+            }
         };
-        self.queue(&plan.parked, Role::Parked, Declare::Own, arguments([("x-queue-type", "quorum".into())]));
-        self.bind(&names.park(), &plan.parked, &plan.queue, Arguments::new());
-        self.queue(&plan.queue, Role::Work, plan.declare, declared);
-        let home = arguments([("x-match", "all".into()), (crate::headers::RETURN_TO, (&plan.queue).into())]);
-        self.bind(&names.return_(), &plan.queue, "", home);
-        for binding in &plan.bindings {
-            self.bind(&binding.exchange, &plan.queue, &binding.routing_key, Arguments::new());
+        self.queue(&config.parked, Role::Parked, Declare::Own, resting(names));
+        self.bind(&names.park(), &config.parked, &config.queue, Arguments::new());
+        self.queue(&config.queue, Role::Work, config.declare, declared);
+        let matching = arguments([("x-match", "all".into()), (RETURN_TO, (&config.queue).into())]);
+        self.bind(&names.return_(), &config.queue, "", matching);
+        for binding in &config.bindings {
+            self.bind(&binding.exchange, &config.queue, &binding.routing_key, Arguments::new());
         }
     }
 }

@@ -1,10 +1,18 @@
 //! The whole topology, as a table.
 
+use std::time::Duration;
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::Settings;
+use crate::inputs::inputs;
 use crate::settings::BindingSettings;
+use crate::settings::LadderSettings;
+use crate::wait::ladder::legs;
+use crate::wait::{AskedDelays, Path, Route};
 
-/// Each thing on a line, with its arguments.
+/// One line for each exchange, queue and binding, with its arguments.
 fn listing(topology: &Topology) -> Vec<String> {
     let with = |line: String, arguments: &Arguments| {
         arguments.iter().fold(line, |line, (name, value)| format!("{line} {name}={value}"))
@@ -20,7 +28,11 @@ fn listing(topology: &Topology) -> Vec<String> {
         let line = format!("bind {} -> {} {:?}", binding.exchange, binding.queue, binding.routing_key);
         with(line, &binding.arguments)
     });
-    exchanges.chain(queues).chain(bindings).collect()
+    let of_exchanges = topology
+        .exchange_bindings
+        .iter()
+        .map(|binding| format!("bind exchange {} -> {}", binding.source, binding.destination));
+    exchanges.chain(queues).chain(bindings).chain(of_exchanges).collect()
 }
 
 fn settings(delays: &[u64]) -> Settings {
@@ -30,25 +42,27 @@ fn settings(delays: &[u64]) -> Settings {
 }
 
 #[test]
-fn the_topology_of_one_queue_is_this() {
+fn the_topology_of_one_queue_is_complete() {
     let mut settings = settings(&[500, 10_000, 500]);
     let queue = settings.queue_mut("orders");
     queue.retry.delivery_limit = Some(5);
     queue.bindings.push(BindingSettings { exchange: "shop".to_owned(), routing_key: "order.*".to_owned() });
     let dead_letters = "x-dead-letter-exchange=ns.return x-dead-letter-strategy=at-least-once";
+    let keeps = "x-dead-letter-exchange=ns.stray x-dead-letter-strategy=at-least-once x-delivery-limit=2147483648 \
+                 x-overflow=reject-publish x-queue-type=quorum";
     let expected = [
         "exchange ns.stray fanout".to_owned(),
         "exchange ns.wait headers alternate-exchange=ns.stray".to_owned(),
         "exchange ns.return headers alternate-exchange=ns.stray".to_owned(),
         "exchange ns.park direct alternate-exchange=ns.stray".to_owned(),
-        "queue ns.stray stray own x-queue-type=quorum".to_owned(),
+        format!("queue ns.stray stray own {keeps}"),
         format!(
             "queue ns.wait.500 wait own {dead_letters} x-message-ttl=500 x-overflow=reject-publish x-queue-type=quorum"
         ),
         format!(
             "queue ns.wait.10000 wait own {dead_letters} x-message-ttl=10000 x-overflow=reject-publish x-queue-type=quorum"
         ),
-        "queue orders.parked parked own x-queue-type=quorum".to_owned(),
+        format!("queue orders.parked parked own {keeps}"),
         "queue orders work own x-dead-letter-exchange=ns.park x-dead-letter-routing-key=orders \
          x-dead-letter-strategy=at-least-once x-delivery-limit=5 x-overflow=reject-publish x-queue-type=quorum"
             .to_owned(),
@@ -63,14 +77,14 @@ fn the_topology_of_one_queue_is_this() {
 }
 
 #[test]
-fn somebody_elses_queue_is_bound_and_not_declared() {
+fn an_existing_queue_is_bound_and_not_declared() {
     let mut settings = settings(&[500]);
     let queue = settings.queue_mut("orders");
     queue.declare = Declare::Existing;
     queue.parked = Some("dead".to_owned());
     let lines = listing(&Topology::of(&settings).unwrap());
     assert!(lines.contains(&"queue orders work existing".to_owned()), "{lines:#?}");
-    assert!(lines.contains(&"queue dead parked own x-queue-type=quorum".to_owned()), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("queue dead parked own ")), "{lines:#?}");
     assert!(lines.contains(&"bind ns.return -> orders \"\" return-to=orders x-match=all".to_owned()), "{lines:#?}");
 }
 
@@ -102,16 +116,235 @@ fn two_namespaces_share_nothing_but_work_queues() {
 #[test]
 fn a_confirm_means_that_a_copy_is_kept_because_no_exchange_is_without_an_alternate() {
     let mut settings = settings(&[500]);
+    settings.retry.strategy = Some(WaitStrategy::Ladder);
     settings.queue_mut("orders");
     for exchange in Topology::of(&settings).unwrap().exchanges {
-        let kept =
-            exchange.name == "ns.stray" || exchange.arguments.get("alternate-exchange") == Some(&"ns.stray".into());
+        // What has taken its last rung goes on to the return exchange.
+        let other = if exchange.name.starts_with("ns.after.") { "ns.return" } else { "ns.stray" };
+        let kept = exchange.name == "ns.stray" || exchange.arguments.get("alternate-exchange") == Some(&other.into());
         assert!(kept, "{exchange:?}");
     }
 }
 
 #[test]
-fn the_picture_shows_every_way_that_a_message_can_take() {
+fn a_ladder_adds_its_rungs_and_what_leads_from_one_to_the_next() {
+    let mut settings = settings(&[500]);
+    settings.retry.strategy = Some(WaitStrategy::Ladder);
+    settings.ladder = LadderSettings { rung: Duration::from_secs(1), precision: 3, max: Duration::from_secs(8) };
+    settings.queue_mut("orders");
+    let lines = listing(&Topology::of(&settings).unwrap());
+    let of_ladder: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("ns.ladder") || line.contains("ns.after"))
+        .map(String::as_str)
+        .collect();
+    let keeps = "x-dead-letter-strategy=at-least-once";
+    let rung = |ttl| {
+        format!(
+            "queue ns.ladder.{ttl} wait own x-dead-letter-exchange=ns.after.{ttl} {keeps} x-message-ttl={ttl} \
+             x-overflow=reject-publish x-queue-type=quorum"
+        )
+    };
+    let expected = [
+        "exchange ns.ladder headers alternate-exchange=ns.stray".to_owned(),
+        "exchange ns.after.1000 headers alternate-exchange=ns.return".to_owned(),
+        "exchange ns.after.2000 headers alternate-exchange=ns.return".to_owned(),
+        "exchange ns.after.4000 headers alternate-exchange=ns.return".to_owned(),
+        "exchange ns.after.8000 headers alternate-exchange=ns.return".to_owned(),
+        rung(1_000),
+        rung(2_000),
+        rung(4_000),
+        rung(8_000),
+        "bind ns.ladder -> ns.ladder.1000 \"\" wait-for=1000 x-match=all".to_owned(),
+        "bind ns.ladder -> ns.ladder.2000 \"\" wait-for=2000 x-match=all".to_owned(),
+        "bind ns.after.2000 -> ns.ladder.1000 \"\" then-2000=1000 x-match=all".to_owned(),
+        "bind ns.ladder -> ns.ladder.4000 \"\" wait-for=4000 x-match=all".to_owned(),
+        "bind ns.after.4000 -> ns.ladder.2000 \"\" then-4000=2000 x-match=all".to_owned(),
+        "bind ns.after.4000 -> ns.ladder.1000 \"\" then-4000=1000 x-match=all".to_owned(),
+        "bind ns.ladder -> ns.ladder.8000 \"\" wait-for=8000 x-match=all".to_owned(),
+        "bind ns.after.8000 -> ns.ladder.4000 \"\" then-8000=4000 x-match=all".to_owned(),
+        "bind ns.after.8000 -> ns.ladder.2000 \"\" then-8000=2000 x-match=all".to_owned(),
+    ];
+    assert_eq!(of_ladder, expected);
+    assert!(!lines.iter().any(|line| line.contains("ns.wait.")), "no tier is needed");
+}
+
+#[test]
+fn a_delayed_exchange_leads_to_the_return_exchange_and_has_no_alternate() {
+    let mut settings = settings(&[500]);
+    settings.queue_mut("orders").retry.strategy = Some(WaitStrategy::DelayedExchange);
+    let topology = Topology::of(&settings).unwrap();
+    let lines = listing(&topology);
+    for line in ["exchange ns.delay x-delayed-message x-delayed-type=fanout", "bind exchange ns.delay -> ns.return"] {
+        assert!(lines.contains(&line.to_owned()), "{line} is missing in {lines:#?}");
+    }
+    let dot = topology.to_dot();
+    assert!(dot.contains(r#""exchange ns.delay" -> "exchange ns.return" [label="after x-delay ms"];"#), "{dot}");
+    assert_eq!(serde_json::to_value(&topology).unwrap()["exchanges"][4]["type"], "x-delayed-message");
+}
+
+type Headers = BTreeMap<String, Argument>;
+
+/// The headers that lead a copy on this route home to this queue, as the wire contract writes them.
+fn headers(route: Route, queue: &str) -> Headers {
+    let number = |duration: Duration| Argument::Number(duration.as_millis() as i64);
+    let mut headers = arguments([(RETURN_TO, queue.into())]);
+    match route.path {
+        // The last two make no copy.
+        Path::Tier | Path::Delayed | Path::Return | Path::Hold => {
+            _ = headers.insert(WAIT_FOR.to_owned(), number(route.leg))
+        }
+        Path::Ladder { rung } => {
+            let mut name = WAIT_FOR.to_owned();
+            for leg in legs(route.leg, rung) {
+                headers.insert(name, number(leg));
+                name = crate::wire::names::then(leg.as_millis());
+            }
+        }
+    }
+    headers
+}
+
+/// Follows a copy as a broker routes it, and returns the queue where it stays and how long that takes. `None` if it is lost.
+fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(String, Duration)> {
+    let (mut exchange, mut waited) = (exchange.to_owned(), Duration::ZERO);
+    for _ in 0..100 {
+        let here = topology.exchanges.iter().find(|other| other.name == exchange)?;
+        let matches = |binding: &&Binding| {
+            let wanted = binding.arguments.iter().filter(|(name, _)| *name != "x-match");
+            binding.exchange == exchange && wanted.into_iter().all(|(name, value)| headers.get(name) == Some(value))
+        };
+        let onward = topology.exchange_bindings.iter().find(|binding| binding.source == exchange);
+        let bindings: Vec<_> = topology.bindings.iter().filter(matches).collect();
+        match (onward, &bindings[..]) {
+            (Some(onward), []) => {
+                let Some(Argument::Number(delay)) = headers.get(WAIT_FOR) else { return None };
+                waited += Duration::from_millis(u64::try_from(*delay).ok()?);
+                exchange.clone_from(&onward.destination);
+            }
+            (None, []) => match here.arguments.get("alternate-exchange")? {
+                Argument::Text(other) => exchange.clone_from(other),
+                Argument::Number(_) | Argument::Flag(_) => return None,
+            },
+            (None, [binding]) => {
+                let queue = topology.queues.iter().find(|queue| queue.name == binding.queue)?;
+                let Some(Argument::Number(ttl)) = queue.arguments.get("x-message-ttl") else {
+                    return Some((queue.name.clone(), waited));
+                };
+                waited += Duration::from_millis(u64::try_from(*ttl).ok()?);
+                let Some(Argument::Text(next)) = queue.arguments.get("x-dead-letter-exchange") else { return None };
+                exchange.clone_from(next);
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn strategies() -> impl Strategy<Value = (WaitStrategy, AskedDelays)> {
+    let strategy =
+        prop_oneof![Just(WaitStrategy::Tiers), Just(WaitStrategy::Ladder), Just(WaitStrategy::DelayedExchange)];
+    (strategy, prop_oneof![Just(AskedDelays::Own), Just(AskedDelays::Ladder)])
+}
+
+proptest! {
+    #![proptest_config(inputs(300))]
+
+    /// The topology is the union of what two queues need, which wait in any two ways.
+    #[test]
+    fn whatever_the_strategies_of_a_namespace_are_each_route_leads_home_in_its_time(
+        strategies in (strategies(), strategies()),
+        delays in prop::collection::vec(1u64..1_000_000, 1..4),
+        asked in 0u64..1_000_000,
+        (rung, precision) in (1u64..5_000, 1u8..=8),
+    ) {
+        let mut settings = settings(&delays);
+        let max = Duration::from_secs(1_000);
+        settings.ladder = LadderSettings { rung: Duration::from_millis(rung), precision, max };
+        for (queue, (strategy, after)) in [("one", strategies.0), ("two", strategies.1)] {
+            let retry = &mut settings.queue_mut(queue).retry;
+            (retry.strategy, retry.after) = (Some(strategy), Some(after));
+        }
+        let (topology, names) = (Topology::of(&settings).unwrap(), Names::new("ns"));
+        for queue in ["one", "two"] {
+            let policy = settings.policy(queue).unwrap();
+            for delay in delays.iter().copied().chain([asked]).map(Duration::from_millis) {
+                let Some(route) = policy.route_asked(delay) else { continue };
+                let exchange = match route.path {
+                    Path::Tier | Path::Return | Path::Hold => names.wait(),
+                    Path::Ladder { .. } => names.ladder(),
+                    Path::Delayed => names.delay(),
+                };
+                let home = walk(&topology, &exchange, &headers(route, queue));
+                prop_assert_eq!(home, Some((queue.to_owned(), route.leg)), "{:?}", route);
+                let nowhere = walk(&topology, &exchange, &headers(route, "nowhere"));
+                prop_assert_eq!(nowhere.map(|(queue, _)| queue), Some("ns.stray".to_owned()));
+            }
+        }
+    }
+
+    /// As after a change of `ladder.rung` and `ladder.precision`, while messages wait: what is declared is the union of both, and no
+    /// queue or exchange has other arguments than before.
+    #[test]
+    fn two_ladders_that_follow_each_other_agree_and_the_routes_of_both_lead_home(
+        ladders in ((1u64..50, 1u8..=8), (1u64..50, 1u8..=8)), delay in 0u64..60_000,
+    ) {
+        let of = |(rung, precision): (u64, u8)| {
+            let mut settings = settings(&[500]);
+            let rung = Duration::from_millis(rung * 20);
+            settings.ladder = LadderSettings { rung, precision, max: Duration::from_secs(60) };
+            settings.retry.strategy = Some(WaitStrategy::Ladder);
+            settings.queue_mut("orders");
+            settings
+        };
+        let both = [of(ladders.0), of(ladders.1)];
+        let [mut union, other] = both.each_ref().map(|settings| Topology::of(settings).unwrap());
+        for queue in other.queues {
+            match union.queues.iter().find(|declared| declared.name == queue.name) {
+                Some(declared) => prop_assert_eq!(declared, &queue),
+                None => union.queues.push(queue),
+            }
+        }
+        for exchange in other.exchanges {
+            match union.exchanges.iter().find(|declared| declared.name == exchange.name) {
+                Some(declared) => prop_assert_eq!(declared, &exchange),
+                None => union.exchanges.push(exchange),
+            }
+        }
+        for binding in other.bindings {
+            if !union.bindings.contains(&binding) {
+                union.bindings.push(binding);
+            }
+        }
+        for settings in both {
+            let policy = settings.policy("orders").unwrap();
+            let route = policy.route_asked(Duration::from_millis(delay)).unwrap();
+            let home = walk(&union, "ns.ladder", &headers(route, "orders"));
+            prop_assert_eq!(home, Some(("orders".to_owned(), route.leg)), "{:?}", route);
+        }
+    }
+
+    /// Any `then-` headers, from whoever wrote them.
+    #[test]
+    fn whatever_rungs_a_message_names_it_gets_home_or_is_stray(
+        first in 0u32..8, thens in prop::collection::vec((0u32..8, 0u32..8), 0..20), precision in 1u8..=8,
+    ) {
+        let mut settings = settings(&[500]);
+        settings.ladder = LadderSettings { rung: Duration::from_secs(1), precision, max: Duration::from_secs(64) };
+        settings.retry.strategy = Some(WaitStrategy::Ladder);
+        settings.queue_mut("orders");
+        let ttl = |bit: u32| 1_000i64 << bit;
+        let mut sent = arguments([(RETURN_TO, "orders".into()), (WAIT_FOR, ttl(first).into())]);
+        sent.extend(thens.into_iter().map(|(from, to)| (format!("then-{}", ttl(from)), Argument::Number(ttl(to)))));
+        let (queue, waited) = walk(&Topology::of(&settings).unwrap(), "ns.ladder", &sent).unwrap();
+        let expected = if first < 7 { "orders" } else { "ns.stray" };
+        prop_assert_eq!(queue, expected);
+        prop_assert!(waited <= Duration::from_secs(127));
+    }
+}
+
+#[test]
+fn the_graph_shows_every_path_that_a_message_can_take() {
     let mut settings = settings(&[500]);
     settings.queue_mut("or\"ders");
     let dot = Topology::of(&settings).unwrap().to_dot();
@@ -122,6 +355,7 @@ fn the_picture_shows_every_way_that_a_message_can_take() {
         r#""exchange ns.return" -> "queue or\"ders" [label="return-to: or\"ders"];"#,
         r#""queue or\"ders" -> "exchange ns.park" [label="delivery limit"];"#,
         r#""exchange ns.park" -> "queue or\"ders.parked" [label="or\"ders"];"#,
+        r#""queue or\"ders.parked" -> "exchange ns.stray" [label="delivery limit"];"#,
         r#""exchange ns.stray" -> "queue ns.stray" [label=""];"#,
     ] {
         assert!(dot.contains(line), "{line} is missing in\n{dot}");
@@ -130,7 +364,7 @@ fn the_picture_shows_every_way_that_a_message_can_take() {
 }
 
 #[test]
-fn a_topology_is_read_by_machines() {
+fn a_topology_can_be_serialized_as_json() {
     let mut settings = settings(&[500]);
     settings.queue_mut("orders");
     let json = serde_json::to_value(Topology::of(&settings).unwrap()).unwrap();
@@ -138,4 +372,11 @@ fn a_topology_is_read_by_machines() {
     assert_eq!(json["queues"][1]["arguments"]["x-message-ttl"], 500);
     assert_eq!(json["queues"][3]["role"], "work");
     assert_eq!(json["queues"][3]["declare"], "own");
+}
+
+#[test]
+fn each_role_has_its_word() {
+    for (role, word) in [(Role::Work, "work"), (Role::Wait, "wait"), (Role::Parked, "parked"), (Role::Stray, "stray")] {
+        assert_eq!((role.as_str(), serde_json::to_value(role).unwrap()), (word, serde_json::json!(word)));
+    }
 }

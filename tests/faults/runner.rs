@@ -1,4 +1,4 @@
-//! Runs the cases, prints the table as it goes, and says whether anything was lost.
+//! Runs the cases, several at a time, and collects their results.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -12,25 +12,28 @@ use futures_util::FutureExt as _;
 use futures_util::StreamExt as _;
 use futures_util::future::LocalBoxFuture;
 
-use crate::lab::Ground;
-use crate::ledger::{Account, Place};
+use crate::ground::Ground;
+use crate::ledger::Account;
+use crate::table;
 
 /// What a case needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// A corner of a broker that others use too.
+    /// A part of a shared broker.
     Corner,
     /// A broker of its own.
     Broker,
-    /// A cluster of three.
-    Cluster,
+    /// A cluster, or brokers of several versions. These need Docker, and run only with the first version.
+    Docker,
+    /// The whole machine, without any other case.
+    Machine,
 }
 
 /// A named fault.
 pub(crate) struct Case {
     pub(crate) sentence: &'static str,
     pub(crate) needs: Needs,
-    /// Takes so long that only the long run has it.
+    /// Takes so long that only the long run includes it.
     pub(crate) long_only: bool,
     run: Box<dyn Fn(Ground) -> LocalBoxFuture<'static, Account>>,
 }
@@ -50,7 +53,7 @@ impl Case {
     }
 }
 
-/// How the run on one version went.
+/// The result of the run on one version.
 #[derive(Default)]
 pub(crate) struct Verdict {
     pub(crate) version: String,
@@ -58,97 +61,59 @@ pub(crate) struct Verdict {
     pub(crate) sent: usize,
     pub(crate) duplicates: usize,
     pub(crate) lost: usize,
+    pub(crate) recovery: Option<Duration>,
     pub(crate) failed: Vec<String>,
 }
 
-/// No case may take longer, or the run would hang with it. The soak takes as long as it is told, and some minutes more.
+impl Verdict {
+    pub(crate) fn add(&mut self, account: &Account) {
+        self.sent += account.sent;
+        self.duplicates += account.duplicates;
+        self.lost += account.lost.len();
+        self.recovery = self.recovery.max(account.recovery);
+    }
+}
+
+/// The time limit of a case, so that the run cannot hang. The soak test takes its configured time and some minutes more.
 fn case_limit() -> Duration {
     Duration::from_secs(900) + crate::cases::soak_lasts()
 }
 
-pub(crate) fn heading() {
-    println!(
-        "{:>7} {:>6} {:>7} {:>6} {:>7} {:>9} {:>5} {:>6} {:>10} {:>4} {:>6}  case",
-        "version", "sent", "handled", "parked", "expired", "discarded", "stray", "queued", "duplicates", "lost", "s"
-    );
-}
-
-/// The figures of all versions, under one heading.
-pub(crate) fn sums(verdicts: &[Verdict]) {
-    let row = |version: &str, sums: [usize; 4]| {
-        println!("{version:>9} {:>6} {:>14} {:>5} {:>11}", sums[0], sums[1], sums[2], sums[3]);
-    };
-    println!("\n{:>9} {:>6} {:>14} {:>5} {:>11}", "RabbitMQ", "cases", "messages sent", "lost", "duplicates");
-    let mut all = [0; 4];
-    for verdict in verdicts {
-        let sums = [verdict.cases, verdict.sent, verdict.lost, verdict.duplicates];
-        row(&verdict.version, sums);
-        all.iter_mut().zip(sums).for_each(|(all, one)| *all += one);
-    }
-    if verdicts.len() > 1 {
-        row("all", all);
-    }
-}
-
-/// Runs these cases on one version, some at a time, those that need much last and alone.
+/// Runs these cases on one version. Those that need the most run last and alone.
 pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
     let version: Arc<str> = ground.version().await.into();
     let mut verdict = Verdict { version: version.to_string(), ..Verdict::default() };
-    for (needs, at_once) in [(Needs::Corner, 4), (Needs::Broker, 2), (Needs::Cluster, 1)] {
+    for (needs, at_once) in [(Needs::Corner, 4), (Needs::Broker, 2), (Needs::Docker, 1), (Needs::Machine, 1)] {
         let runs = cases.iter().filter(|case| case.needs == needs).map(|case| {
             let (ground, version) = (ground.clone(), version.clone());
             async move {
                 let begun = Instant::now();
-                // A case that panics has failed; what it may have left half done was its own.
-                let run = AssertUnwindSafe((case.run)(ground)).catch_unwind();
-                let result = match tokio::time::timeout(case_limit(), run).await {
-                    Ok(Ok(account)) => Ok(account),
-                    Ok(Err(payload)) => Err(panic_text(payload.as_ref())),
-                    Err(_) => Err(format!("not done within {:?}", case_limit())),
-                };
-                row(&version, case.sentence, &result, begun.elapsed());
-                (case.sentence, result)
+                let (account, failure) = judge(case, ground).await;
+                table::row(&version, case.sentence, &account, failure.as_deref(), begun.elapsed());
+                (case.sentence, account, failure)
             }
         });
         let mut results = futures_util::stream::iter(runs).buffer_unordered(at_once);
-        while let Some((sentence, result)) = results.next().await {
+        while let Some((sentence, account, failure)) = results.next().await {
             verdict.cases += 1;
-            match result {
-                Ok(account) => {
-                    verdict.sent += account.sent;
-                    verdict.duplicates += account.duplicates;
-                    verdict.lost += account.lost.len();
-                    if !account.lost.is_empty() {
-                        verdict.failed.push(format!("{version}: {sentence}: lost {:?}", account.lost));
-                    }
-                }
-                Err(reason) => verdict.failed.push(format!("{version}: {sentence}: {reason}")),
-            }
+            verdict.add(&account);
+            verdict.failed.extend(failure.map(|failure| format!("{version}: {sentence}: {failure}")));
         }
     }
     verdict
 }
 
-fn row(version: &str, sentence: &str, result: &Result<Account, String>, took: Duration) {
-    match result {
-        Ok(account) => {
-            let count = |place| account.count(place);
-            println!(
-                "{version:>7} {:>6} {:>7} {:>6} {:>7} {:>9} {:>5} {:>6} {:>10} {:>4} {:>6.1}  {sentence}{}",
-                account.sent,
-                count(Place::Handled),
-                count(Place::Parked),
-                count(Place::Expired),
-                count(Place::Discarded),
-                count(Place::Stray),
-                count(Place::Queued),
-                account.duplicates,
-                account.lost.len(),
-                took.as_secs_f64(),
-                if account.note.is_empty() { String::new() } else { format!(" ({})", account.note) },
-            );
+/// The account of a case, if there is one, and why it failed if it did.
+async fn judge(case: &Case, ground: Ground) -> (Account, Option<String>) {
+    // A case that panics has failed. Anything it left half done was its own.
+    let run = AssertUnwindSafe((case.run)(ground)).catch_unwind();
+    match tokio::time::timeout(case_limit(), run).await {
+        Ok(Ok(account)) => {
+            let failure = (!account.is_right()).then(|| account.complaint());
+            (account, failure)
         }
-        Err(reason) => println!("{version:>7} FAILED after {:.1} s: {sentence}: {reason}", took.as_secs_f64()),
+        Ok(Err(payload)) => (Account::default(), Some(panic_text(payload.as_ref()))),
+        Err(_) => (Account::default(), Some(format!("not done within {:?}", case_limit()))),
     }
 }
 
@@ -171,7 +136,7 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
     format!("{} ({at})", text.unwrap_or_default().replace('\n', " "))
 }
 
-/// The files under a directory in which a secret can be read.
+/// The files below a directory that contain a secret.
 pub(crate) fn files_with(directory: &Path, secret: &str) -> (usize, BTreeSet<String>) {
     let (mut read, mut found) = (0, BTreeSet::new());
     let mut open = vec![directory.to_owned()];

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::support::{Fixture, Log, SOON, millis};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_handlers_run_at_once_than_concurrency_says_and_that_many_do() {
+async fn as_many_handlers_run_at_once_as_concurrency_allows_and_no_more() {
     let mut fixture = Fixture::new("concurrency").await;
     fixture.consume().prefetch = Some(50);
     fixture.consume().concurrency = Some(4);
@@ -37,16 +37,17 @@ async fn no_more_handlers_run_at_once_than_concurrency_says_and_that_many_do() {
     assert_eq!(most.load(Ordering::SeqCst), 4);
 }
 
-/// One more than the prefetch may be there: a first delivery is taken alone before the window opens.
+/// The service may hold one more than the prefetch, because it takes a first delivery alone before the window opens.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_messages_are_taken_than_prefetch_says() {
+async fn no_more_messages_are_taken_than_prefetch_allows() {
     let mut fixture = Fixture::new("prefetch").await;
     fixture.consume().prefetch = Some(5);
     fixture.consume().concurrency = Some(2);
     fixture.declare().await;
     let queue = fixture.queue.clone();
-    fixture.client.publish_many((0..30).map(|_| Publish::to_queue(&queue))).await.unwrap();
-    let gate = Arc::new(Semaphore::new(0));
+    fixture.client.publish_many((0..40).map(|_| Publish::to_queue(&queue))).await.unwrap();
+    // The first ten open the window to the whole prefetch.
+    let gate = Arc::new(Semaphore::new(10));
     let (started, log, pass) = (Log::default(), Log::default(), gate.clone());
     let begun = started.clone();
     let done = log.clone();
@@ -61,7 +62,7 @@ async fn no_more_messages_are_taken_than_prefetch_says() {
             }
         })
         .await;
-    started.reaches(2).await;
+    started.reaches(12).await;
     eventually(SOON, "the window is full", async || match fixture.client.depth(&queue).await {
         Ok(ready) if (24..=25).contains(&ready) => Ok(true),
         Ok(ready) => Err(format!("{ready} ready")),
@@ -70,11 +71,11 @@ async fn no_more_messages_are_taken_than_prefetch_says() {
     .await
     .unwrap();
     gate.add_permits(2);
-    started.reaches(4).await;
+    started.reaches(14).await;
     assert!(fixture.client.depth(&queue).await.unwrap() >= 22);
     gate.add_permits(100);
-    log.reaches(30).await;
-    assert_eq!(run.stop().await.handled, 30);
+    log.reaches(40).await;
+    assert_eq!(run.stop().await.handled, 40);
 }
 
 /// With waits in between, and more messages than the window, nothing is lost and nothing is handled twice.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::{Codec, DecodeError, Failure, Message, Raw};
+use rehop::{Consumer, Decode, DecodeError, Failure, Message, Raw};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, Running, millis};
+use crate::support::{Fixture, Log, Running, failures, millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exhausted_message_is_parked_with_its_reason_and_error_history() {
@@ -24,7 +24,7 @@ async fn an_exhausted_message_is_parked_with_its_reason_and_error_history() {
     let summary = run.stop().await;
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
     assert_eq!(parked.properties.message_id.as_deref(), Some("id-9"));
-    let errors = parked.headers["rehop-errors"].as_array().unwrap();
+    let errors = failures(&parked);
     let texts: Vec<_> = errors.iter().map(|e| (&e["attempt"], &e["class"], &e["message"])).collect();
     let (one, two, three) = (json!(1), json!(2), json!(3));
     let expected = [
@@ -57,7 +57,7 @@ async fn a_permanent_failure_is_parked_at_once_and_a_discarded_one_is_kept_nowhe
     let summary = run.stop().await;
     assert_eq!(parked.text(), "permanent");
     assert_eq!(parked.headers["rehop-reason"], "permanent");
-    assert_eq!(parked.headers["rehop-errors"][0]["message"], "no such customer");
+    assert_eq!(failures(&parked)[0]["message"], "no such customer");
     assert_eq!((summary.waited, summary.requeued), (0, 0));
     assert_eq!(summary.discarded.values().sum::<u64>(), 1);
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
@@ -72,7 +72,7 @@ async fn a_panic_fails_its_own_message_alone() {
     let run = fixture
         .serve(move |message| {
             let log = log.clone();
-            // One body panics before there is a future, another while it runs.
+            // One body causes a panic before the future exists, another while it runs.
             assert_ne!(message.raw_body().as_ref(), b"early", "no future");
             async move {
                 assert_ne!(message.raw_body().as_ref(), b"late", "in the future");
@@ -89,7 +89,7 @@ async fn a_panic_fails_its_own_message_alone() {
     let summary = run.stop().await;
     assert_eq!((summary.handled, summary.waited), (2, 2));
     for message in parked {
-        let error = &message.headers["rehop-errors"][0];
+        let error = &failures(&message)[0];
         assert_eq!(error["class"], "panic");
         assert!(error["message"].as_str().unwrap().contains("future"), "{error}");
     }
@@ -142,10 +142,10 @@ async fn a_body_that_does_not_decode_is_parked_at_once_with_its_bytes_untouched(
     }
 }
 
-/// A codec of a user's own, which panics over one body and looks at the content type.
+/// A user's decoder, which panics for one body and checks the content type.
 struct Shouting;
 
-impl Codec<String> for Shouting {
+impl Decode<String> for Shouting {
     fn decode(&self, body: &Bytes, content_type: Option<&str>) -> Result<String, DecodeError> {
         assert_ne!(body.as_ref(), b"panic");
         if content_type != Some("text/plain") {
@@ -157,18 +157,19 @@ impl Codec<String> for Shouting {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_codec_of_ones_own_decodes_and_its_panic_is_an_undecodable_body() {
+async fn a_users_decoder_is_used_and_if_it_panics_the_body_is_undecodable() {
     let fixture = Fixture::new("codec").await;
     let seen = Log::default();
     let log = seen.clone();
-    let run = Running::start(fixture.connect().await.consumer_with(
-        fixture.queue.clone(),
-        Shouting,
-        move |message: Message<String>| {
-            log.push(message.into_body());
-            async { Ok(()) }
-        },
-    ));
+    let run = Running::start(
+        fixture.connect().await.with_consumer(
+            Consumer::new(fixture.queue.clone(), move |message: Message<String>| {
+                log.push(message.into_body());
+                async { Ok(()) }
+            })
+            .decode(Shouting),
+        ),
+    );
     fixture.is_declared(&fixture.queue).await;
     for (body, content_type) in [("panic", "text/plain"), ("wrong", "image/png"), ("hello", "text/plain")] {
         let message = fixture.to_queue().body(body).properties(|it| it.content_type = Some(content_type.to_owned()));
@@ -177,9 +178,9 @@ async fn a_codec_of_ones_own_decodes_and_its_panic_is_an_undecodable_body() {
     let parked = fixture.drain_parked(2).await;
     assert_eq!(seen.reaches(1).await, ["HELLO"]);
     run.stop().await;
-    let mut texts: Vec<_> = parked.iter().map(|it| it.headers["rehop-errors"][0]["message"].clone()).collect();
+    let mut texts: Vec<_> = parked.iter().map(|it| failures(it)[0]["message"].clone()).collect();
     texts.sort_by_key(ToString::to_string);
-    assert_eq!(texts, ["only text is taken", "the codec panicked"]);
+    assert_eq!(texts, ["only text is taken", "the decoder panicked"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,14 +188,15 @@ async fn an_empty_body_goes_through_a_hop() {
     let fixture = Fixture::new("empty").await;
     let seen = Log::default();
     let log = seen.clone();
-    let run = Running::start(fixture.connect().await.consumer_with(
-        fixture.queue.clone(),
-        Raw,
-        move |message: Message<Bytes>| {
-            let count = log.push(message.raw_body().len());
-            async move { if count == 1 { Err(Failure::transient("again")) } else { Ok(()) } }
-        },
-    ));
+    let run = Running::start(
+        fixture.connect().await.with_consumer(
+            Consumer::new(fixture.queue.clone(), move |message: Message<Bytes>| {
+                let count = log.push(message.raw_body().len());
+                async move { if count == 1 { Err(Failure::transient("again")) } else { Ok(()) } }
+            })
+            .decode(Raw),
+        ),
+    );
     fixture.is_declared(&fixture.queue).await;
     fixture.publish("").await;
     assert_eq!(seen.reaches(2).await, [0, 0]);
@@ -202,14 +204,14 @@ async fn an_empty_body_goes_through_a_hop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_text_of_a_megabyte_is_cut_and_stops_nothing() {
+async fn an_error_text_of_a_megabyte_is_truncated_and_does_no_harm() {
     let mut fixture = Fixture::new("long-error").await;
     fixture.retry().delays = millis(vec![100; 12]);
     let run = fixture.serve_always(Err(Failure::transient("é".repeat(500_000)))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    let errors = parked.headers["rehop-errors"].as_array().unwrap();
+    let errors = failures(&parked);
     assert!((1..=10).contains(&errors.len()));
     assert_eq!(errors.last().unwrap()["attempt"], 13);
     assert!(parked.headers["rehop-errors"].to_string().len() < 10_000);

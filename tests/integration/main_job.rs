@@ -1,7 +1,8 @@
-//! A failing message waits, comes home and is handled.
+//! A failing message waits, returns and is handled.
 
+use rehop::settings::BindingSettings;
 use rehop::testing::Publish;
-use rehop::{BindingSettings, Failure, Message};
+use rehop::{Failure, Message};
 use serde_json::json;
 
 use crate::support::{Fixture, Log, Running, SOON, millis};
@@ -32,7 +33,7 @@ async fn a_message_that_fails_twice_waits_twice_and_is_handled() {
     assert_eq!((summary.handled, summary.waited), (1, 2));
 }
 
-/// Everything that a message has, over three hops: what the handler sees on the fourth attempt, and what is parked after it.
+/// All properties of a message after three hops: as the handler sees them on the fourth attempt, and as they are parked then.
 #[tokio::test(flavor = "multi_thread")]
 async fn routing_key_properties_and_headers_of_every_type_are_intact_after_three_hops() {
     let mut fixture = Fixture::new("three-hops").await;

@@ -1,20 +1,21 @@
-//! The broker goes away, loses the queue, blocks or refuses: nothing is acked before its copy is confirmed.
+//! The broker restarts, loses a queue, blocks or refuses. Nothing is acked before its copy is confirmed.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rehop::settings::TopologyMode;
 use rehop::testing::{Publish, eventually};
-use rehop::{Failure, Message, TopologyMode};
+use rehop::{Failure, Message};
 use serde_json::json;
 
 use crate::support::{Fixture, Log, SOON, fragile_broker, millis};
 
-/// Longer than a broker takes to start on a busy machine.
+/// Longer than a broker needs to start on a busy machine.
 const RESTART: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_goes_on_by_itself_after_the_broker_was_restarted() {
+async fn a_service_recovers_by_itself_after_the_broker_is_restarted() {
     let broker = fragile_broker().await;
     let mut fixture = Fixture::at("restart", broker.amqp_url()).await;
     fixture.retry().delays = millis([100]);
@@ -43,7 +44,7 @@ async fn a_memory_alarm_holds_copies_back_and_loses_none() {
     let broker = fragile_broker().await;
     let fixture = Fixture::at("alarm", broker.amqp_url()).await;
     let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
-    // While the alarm is on nobody can publish, so the messages come first.
+    // Nobody can publish during the alarm, so the messages are published first.
     run.stop().await;
     let queue = fixture.queue.clone();
     fixture.client.publish_many((0..20).map(|n| Publish::to_queue(&queue).message_id(n.to_string()))).await.unwrap();
@@ -88,14 +89,14 @@ async fn a_queue_that_is_deleted_while_it_is_consumed_is_declared_and_consumed_a
 #[tokio::test(flavor = "multi_thread")]
 async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_declared_it_again() {
     let mut fixture = Fixture::new("existing-deleted").await;
-    fixture.settings.queue_mut(&fixture.queue).declare = rehop::Declare::Existing;
+    fixture.settings.queue_mut(&fixture.queue).declare = rehop::settings::Declare::Existing;
     let declare = async || fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum" })).await;
     declare().await.unwrap();
     let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
     fixture.publish("x").await;
     seen.reaches(1).await;
     fixture.client.delete_queue(&fixture.queue).await.unwrap();
-    // A queue that is there again within some 20 ms keeps its subscriptions on 3.10, tells nobody, and delivers into the void.
+    // On 3.10, a queue that is declared again within about 20 ms keeps its subscriptions without notice, and its deliveries are lost.
     tokio::time::sleep(Duration::from_millis(300)).await;
     declare().await.unwrap();
     fixture.publish("x").await;
@@ -103,7 +104,7 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
     run.stop().await;
 }
 
-/// One consumer, one message, connections cut while the handler runs: its ack is too late, and the message comes again.
+/// The connections are cut while the handler runs. Its ack is too late, and the message comes again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and_no_loss() {
     for reset in [false, true] {
@@ -129,8 +130,8 @@ async fn a_connection_that_is_lost_under_a_running_handler_makes_a_duplicate_and
     }
 }
 
-/// The broker has the delivery of such a handler again. Messages that another instance lost with its connection come to this one
-/// and are handled apart, which waits for handlers; but not for that one.
+/// The broker has taken back the delivery of such a handler. Messages that another instance lost with its connection come to this
+/// one and are handled one at a time, after running handlers have ended, but without waiting for that one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_left_over_from_a_lost_connection_holds_nothing_up() {
     let (mut fixture, proxy) = Fixture::behind_proxy("left-over").await;
@@ -152,7 +153,7 @@ async fn a_handler_left_over_from_a_lost_connection_holds_nothing_up() {
     stuck.reaches(1).await;
     proxy.cut();
     handled.reaches(1).await;
-    // A fresh message opens the window, and whatever came back is strange from now on.
+    // A fresh message opens the window. From now on, redelivered messages are suspect.
     fixture.publish("fresh").await;
     handled.reaches(2).await;
     let other_proxy = fixture.put_behind_proxy().await;
@@ -179,11 +180,11 @@ async fn a_handler_left_over_from_a_lost_connection_holds_nothing_up() {
     other.stop().await;
 }
 
-/// Only the publishing connection is silent: the delivery stays unacked, and is settled once when copies can be sent again.
+/// Only the publishing connection is silent. The delivery stays unacked, and is settled once copies can be sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_acked_while_copies_cannot_be_published() {
     let (mut fixture, proxy) = Fixture::behind_proxy("silent-publisher").await;
-    fixture.settings.broker.timeout = Duration::from_secs(1);
+    fixture.settings.broker.timeout = Duration::from_secs(5);
     let (run, seen, gate) = fixture.serve_gated(1, Err(Failure::permanent("no"))).await;
     fixture.publish("first").await;
     fixture.drain_parked(1).await;
@@ -193,10 +194,9 @@ async fn nothing_is_acked_while_copies_cannot_be_published() {
     proxy.refuse().await;
     proxy.connection(1).unwrap().cut();
     gate.add_permits(1);
-    // No handler is started for what nobody could publish.
+    // A copy that cannot be published occupies only its own handler slot.
     fixture.publish("third").await;
-    fixture.has_depth(&fixture.queue, 0).await;
-    assert_eq!(seen.all().len(), 2);
+    seen.reaches(3).await;
     assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0);
     proxy.accept().await.unwrap();
     gate.add_permits(1);
@@ -207,7 +207,7 @@ async fn nothing_is_acked_while_copies_cannot_be_published() {
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
 }
 
-/// The broker nacks copies for a full queue. Nothing is acked, nothing is parked elsewhere, and it ends when there is space.
+/// The broker nacks copies for a full queue. Nothing is acked or parked elsewhere, and everything is parked when there is space.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_that_a_full_parked_queue_refuses_are_kept_until_it_has_space() {
     let mut fixture = Fixture::new("refused").await;
@@ -233,7 +233,7 @@ async fn copies_that_a_full_parked_queue_refuses_are_kept_until_it_has_space() {
     assert_eq!(fixture.client.depth(&queue).await.unwrap(), 0);
 }
 
-/// The work queue is full of a message that no copy can be made of while a shutdown comes: it stays with the broker.
+/// A shutdown is requested while the copy of a message is refused. The message stays with the broker.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_while_copies_are_refused_leaves_their_messages_with_the_broker() {
     let mut fixture = Fixture::new("refused-stop").await;

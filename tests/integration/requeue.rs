@@ -1,10 +1,13 @@
-//! Requeues: at once, within the policy's budget and under the broker's limit.
+//! Requeues: immediate attempts, within the policy's budget and the broker's limit.
 
+use std::num::ParseIntError;
+
+use bytes::Bytes;
+use rehop::settings::{Secret, Treatment};
 use rehop::testing::{Broker, Proxy};
-use rehop::{Failure, Treatment};
-use secrecy::SecretString;
+use rehop::{Consumer, Failure, Message, Raw};
 
-use crate::support::{Fixture, Log, millis};
+use crate::support::{Fixture, Log, Running, failures, millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attempts_at_once_come_before_each_wait_and_no_message_gets_more_attempts_than_the_policy_allows() {
@@ -77,14 +80,43 @@ async fn an_error_class_can_be_requeued_made_permanent_or_discarded_by_the_setti
     seen.sort();
     assert_eq!(seen, ["7", "seven"], "neither was attempted twice");
     assert_eq!(parked.headers["rehop-reason"], "permanent");
-    assert_eq!(parked.headers["rehop-errors"][0]["class"], "core::num::error::ParseIntError");
+    assert_eq!(failures(&parked)[0]["class"], "core::num::error::ParseIntError");
     assert_eq!(summary.discarded.values().sum::<u64>(), 1);
     assert_eq!(summary.handled, 1);
 }
 
-/// What the handler says explicitly is not overridden.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_that_says_what_it_is_is_not_overridden_by_its_class() {
+async fn an_error_inside_an_anyhow_error_has_the_class_that_the_consumer_finds_for_it() {
+    fn parse(message: &Message<Bytes>) -> anyhow::Result<u32> {
+        Ok(std::str::from_utf8(message)?.parse()?)
+    }
+    let mut fixture = Fixture::new("anyhow").await;
+    fixture.retry().errors = Some([("not_a_number".to_owned(), Treatment::Permanent)].into());
+    let consumer = |classes: [&'static str; 1]| {
+        let handler = |message: Message<Bytes>| async move {
+            parse(&message)?;
+            Ok(())
+        };
+        let classify =
+            |error: &(dyn std::error::Error + 'static)| error.is::<ParseIntError>().then_some("not_a_number");
+        Consumer::new(fixture.queue.clone(), handler).decode(Raw).classify(classify).classes(classes)
+    };
+    let run = Running::start(fixture.connect().await.with_consumer(consumer(["not_a_number"])));
+    fixture.is_declared(&fixture.queue).await;
+    fixture.publish("seven").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(parked.headers["rehop-reason"], "permanent");
+    assert_eq!(failures(&parked)[0]["class"], "not_a_number");
+    assert_eq!(failures(&parked)[0]["message"], "invalid digit found in string");
+
+    let error = fixture.connect().await.with_consumer(consumer(["nan"])).await.unwrap_err().to_string();
+    assert!(error.starts_with("queues.0.retry.errors.not_a_number: no failure has this class"), "{error}");
+}
+
+/// The settings do not override an explicit classification by the handler.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_explicit_failure_is_not_overridden_by_the_settings_for_its_class() {
     let mut fixture = Fixture::new("explicit").await;
     fixture.retry().delays = millis([100]);
     fixture.retry().errors = Some([("tired".to_owned(), Treatment::Discard)].into());
@@ -95,12 +127,12 @@ async fn a_failure_that_says_what_it_is_is_not_overridden_by_its_class() {
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
 }
 
-/// The handler takes its own connection down each time, as a process that crashes does.
+/// The handler breaks its own connection each time, as a crash of the process would.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_crashes_its_consumer_is_parked_by_the_broker_after_one_delivery_more_than_the_limit() {
     let proxy = std::sync::Arc::new(Proxy::start(Broker::shared().await.amqp_url()).await.unwrap());
     let mut fixture = Fixture::new("crash").await;
-    fixture.settings.broker.url = SecretString::from(proxy.url_for(Broker::shared().await.amqp_url()).unwrap());
+    fixture.settings.broker.url = Secret::from(proxy.url_for(Broker::shared().await.amqp_url()).unwrap());
     fixture.retry().delivery_limit = Some(3);
     let seen = Log::default();
     let (log, cut) = (seen.clone(), proxy.clone());

@@ -1,10 +1,10 @@
-//! Copies go where they belong, and to the stray queue when that is not there.
+//! Copies go where they belong, or to the stray queue if that does not exist.
 
 use rehop::testing::Publish;
-use rehop::{Failure, Message, Raw};
+use rehop::{Consumer, Failure, Message, Raw};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, Running, SOON};
+use crate::support::{Fixture, Log, Running, SOON, failures};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_whose_wait_queue_is_gone_ends_in_the_stray_queue() {
@@ -18,11 +18,11 @@ async fn a_copy_whose_wait_queue_is_gone_ends_in_the_stray_queue() {
     run.stop().await;
     assert_eq!((stray.text(), stray.properties.message_id.as_deref()), ("stray".to_owned(), Some("id")));
     assert_eq!(stray.headers["return-to"], json!(fixture.queue));
-    assert_eq!(stray.headers["rehop-errors"][0]["message"], "no");
+    assert_eq!(failures(&stray)[0]["message"], "no");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_way_home_is_gone_ends_in_the_stray_queue() {
+async fn a_message_that_has_no_way_back_to_its_queue_ends_in_the_stray_queue() {
     let fixture = Fixture::new("stray-home").await;
     let run = fixture.serve_always(Err(Failure::transient("no"))).await;
     fixture.publish("first").await;
@@ -49,8 +49,8 @@ async fn a_parked_copy_without_its_queue_ends_in_the_stray_queue() {
     assert_eq!(stray.headers["rehop-reason"], "permanent");
 }
 
-/// Without an alternate exchange the broker would confirm a copy that is in no queue: no such confirm is believed. The service
-/// goes on once the exchange is whole again.
+/// Without an alternate exchange the broker confirms a copy that is in no queue. Such a confirm is not trusted. The service
+/// continues once the exchange is restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_was_routed_nowhere_is_not_acked() {
     let fixture = Fixture::new("returned").await;
@@ -58,7 +58,7 @@ async fn a_copy_that_was_routed_nowhere_is_not_acked() {
     fixture.publish("first").await;
     fixture.drain_parked(1).await;
     let park = format!("{}.park", fixture.namespace.name());
-    // Its alternate exchange is gone with all that was bound to it.
+    // The alternate exchange and all its bindings are gone.
     fixture.client.delete_exchange(&fixture.stray()).await.unwrap();
     fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, json!({})).await.unwrap();
     fixture.publish("kept").await;
@@ -108,10 +108,13 @@ async fn several_queues_in_one_process_keep_apart_and_each_handlers_state_is_dro
     let mut rehop = fixture.connect().await;
     for (queue, state) in queues.iter().zip(&states) {
         let state = state.clone();
-        rehop = rehop.consumer_with(queue.clone(), Raw, move |message: Message<bytes::Bytes>| {
-            let count = state.push(String::from_utf8(message.raw_body().to_vec()).unwrap());
-            async move { if count == 1 { Err(Failure::transient("once")) } else { Ok(()) } }
-        });
+        rehop = rehop.with_consumer(
+            Consumer::new(queue.clone(), move |message: Message<bytes::Bytes>| {
+                let count = state.push(String::from_utf8(message.raw_body().to_vec()).unwrap());
+                async move { if count == 1 { Err(Failure::transient("once")) } else { Ok(()) } }
+            })
+            .decode(Raw),
+        );
     }
     let run = Running::start(rehop);
     for queue in &queues {

@@ -1,11 +1,11 @@
-//! Stopping: nothing more is taken, nothing is lost, and the summary says how it went.
+//! Shutdown: no more messages are taken, none is lost, and the summary is right.
 
 use std::time::{Duration, Instant};
 
 use rehop::testing::Publish;
 use rehop::{Failure, Stopped};
 
-use crate::support::{Fixture, Log};
+use crate::support::{Fixture, Log, PROMPTLY};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
@@ -14,17 +14,18 @@ async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
     fixture.consume().concurrency = Some(2);
     fixture.declare().await;
     let queue = fixture.queue.clone();
-    fixture.client.publish_many((0..20).map(|_| Publish::to_queue(&queue))).await.unwrap();
-    let (run, started, gate) = fixture.serve_gated(0, Ok(())).await;
-    started.reaches(2).await;
+    fixture.client.publish_many((0..60).map(|_| Publish::to_queue(&queue))).await.unwrap();
+    // The first forty open the window to the whole prefetch.
+    let (run, started, gate) = fixture.serve_gated(40, Ok(())).await;
+    started.reaches(42).await;
     fixture.has_depth(&queue, 0).await;
     let stopping = run.begin_stop();
     fixture.has_depth(&queue, 18).await;
     gate.add_permits(2);
     let summary = stopping.ended().await.unwrap();
-    assert_eq!((summary.handled, summary.handed_back, summary.unfinished), (2, 18, 0), "{summary:?}");
+    assert_eq!((summary.handled, summary.handed_back, summary.unfinished), (42, 18, 0), "{summary:?}");
     assert_eq!(summary.stopped, Stopped::Shutdown);
-    assert_eq!(started.all().len(), 2);
+    assert_eq!(started.all().len(), 42);
     fixture.has_depth(&queue, 18).await;
 }
 
@@ -42,7 +43,7 @@ async fn a_running_handler_that_fails_during_the_shutdown_is_settled_like_any_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_outlasts_the_grace_time_is_left_to_the_broker() {
+async fn the_message_of_a_handler_that_exceeds_the_grace_time_stays_with_the_broker() {
     let mut fixture = Fixture::new("grace").await;
     fixture.settings.shutdown.grace = Duration::from_millis(200);
     let started = Log::default();
@@ -67,17 +68,17 @@ async fn a_service_stops_in_time_while_the_broker_is_away() {
     let run = fixture.serve_always(Ok(())).await;
     proxy.refuse().await;
     proxy.cut();
-    // The loss has to be noticed first, which the end of the connections at the proxy's shows.
-    rehop::testing::eventually(Duration::from_secs(5), "the connections are closed", async || proxy.open() == 0)
+    // The service has to notice the loss first: its connections to the proxy end.
+    rehop::testing::eventually(crate::support::SOON, "the connections are closed", async || proxy.open() == 0)
         .await
         .unwrap();
     let since = Instant::now();
     let summary = run.stop().await;
-    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    assert!(since.elapsed() < PROMPTLY, "{:?}", since.elapsed());
     assert_eq!((summary.handled, summary.stopped), (0, Stopped::Shutdown));
 }
 
-/// Silence is worse than absence: connections look alive, and nothing is answered. The handler's copy cannot be published.
+/// Silence is worse than absence: connections look alive, but nothing is answered. The handler's copy cannot be published.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_stops_within_its_limits_while_the_broker_is_silent() {
     let (mut fixture, proxy) = Fixture::behind_proxy("stop-silent").await;
@@ -90,26 +91,29 @@ async fn a_service_stops_within_its_limits_while_the_broker_is_silent() {
     gate.add_permits(1);
     let since = Instant::now();
     let summary = run.stop().await;
-    assert!(since.elapsed() < Duration::from_secs(12), "{:?}", since.elapsed());
+    assert!(since.elapsed() < 2 * PROMPTLY, "{:?}", since.elapsed());
     assert_eq!((summary.unfinished, summary.parked.len()), (1, 0), "{summary:?}");
     drop(proxy);
     fixture.has_depth(&fixture.queue, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_whose_shutdown_is_ready_at_once_ends_in_order() {
+async fn a_service_whose_shutdown_is_ready_at_once_stops_cleanly() {
     let fixture = Fixture::new("at-once").await;
     let run = fixture
         .connect()
         .await
-        .consumer_with(fixture.queue.clone(), rehop::Raw, |_: rehop::Message<bytes::Bytes>| async { Ok(()) })
+        .with_consumer(
+            rehop::Consumer::new(fixture.queue.clone(), |_: rehop::Message<bytes::Bytes>| async { Ok(()) })
+                .decode(rehop::Raw),
+        )
         .with_graceful_shutdown(async {});
-    let summary = tokio::time::timeout(Duration::from_secs(10), run.into_future()).await.unwrap().unwrap();
+    let summary = tokio::time::timeout(Duration::from_secs(60), run.into_future()).await.unwrap().unwrap();
     assert_eq!(summary.stopped, Stopped::Shutdown);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_in_a_wait_queue_outlive_the_service() {
+async fn messages_in_a_wait_queue_survive_the_end_of_the_service() {
     let fixture = Fixture::new("outlive").await;
     let seen = Log::default();
     let log = seen.clone();

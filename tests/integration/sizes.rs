@@ -6,7 +6,7 @@ use rehop::{Failure, Reason};
 
 use crate::support::{Fixture, Log, millis};
 
-/// 16 MiB is the most that RabbitMQ 4.x takes.
+/// 16 MiB is the largest body that RabbitMQ 4.x accepts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_sixteen_mebibytes_goes_through_a_hop() {
     let mut fixture = Fixture::new("large-body").await;
@@ -25,9 +25,9 @@ async fn a_body_of_sixteen_mebibytes_goes_through_a_hop() {
     assert_eq!(run.stop().await.handled, 1);
 }
 
-/// There is no room for our headers beside the producer's, so that the broker itself parks the message, as it is.
+/// The producer's headers leave no room for rehop's, so the broker itself parks the message unchanged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_headers_leave_no_room_for_ours_is_parked_readable_and_others_go_on() {
+async fn a_message_whose_headers_leave_no_room_for_rehops_is_parked_readable_and_others_continue() {
     let fixture = Fixture::new("large-headers").await;
     let seen = Log::default();
     let log = seen.clone();
@@ -52,10 +52,10 @@ async fn a_message_whose_headers_leave_no_room_for_ours_is_parked_readable_and_o
     assert!(parked.headers.contains_key("large") && !ours, "as it came: there is no room for more");
 }
 
-/// The broker's own headers (a delivery count) make the content header larger than a frame may be. The client has to give the
-/// connection up over it, each time, until the broker has counted the deliveries to the limit.
+/// The broker's own header, the delivery count, makes the content header larger than a frame may be. Each time the client has to
+/// give up the connection, until the deliveries reach the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_delivery_breaks_the_connection_is_parked_by_the_limit_and_others_go_on() {
+async fn a_message_whose_delivery_breaks_the_connection_is_parked_by_the_limit_and_others_continue() {
     let mut fixture = Fixture::new("frame-limit").await;
     fixture.retry().delivery_limit = Some(4);
     fixture.retry().immediate = Some(1);
@@ -73,7 +73,7 @@ async fn a_message_whose_delivery_breaks_the_connection_is_parked_by_the_limit_a
     seen.reaches(1).await;
     fixture.publish("small").await;
     let what = "the small message is handled";
-    rehop::testing::eventually(Duration::from_secs(30), what, async || seen.all().contains(&false)).await.unwrap();
+    rehop::testing::eventually(Duration::from_secs(60), what, async || seen.all().contains(&false)).await.unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
     run.stop().await;
 }

@@ -1,12 +1,13 @@
-//! What producers and brokers leave on a message that breaks a naive republish, and headers that lie.
+//! Headers and properties from producers and brokers that would break a naive republish, and forged headers.
 
 use std::time::{Duration, Instant};
 
+use rehop::settings::BindingSettings;
 use rehop::testing::Publish;
-use rehop::{BindingSettings, Failure, HeaderValue};
+use rehop::{Failure, HeaderValue};
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, Log, millis, now_millis};
+use crate::support::{Fixture, Log, failures, millis, now_millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_queue_of_a_fanout_sees_no_retry() {
@@ -24,7 +25,7 @@ async fn the_second_queue_of_a_fanout_sees_no_retry() {
             async move { if count < 3 { Err(Failure::transient("no")) } else { Ok(()) } }
         })
         .await;
-    // Until the binding is there, the audit queue alone gets copies.
+    // Until the binding exists, only the audit queue gets messages.
     let message = Publish::to(&exchange, "key").body("x");
     rehop::testing::eventually(crate::support::SOON, "the service is bound", async || {
         fixture.client.publish(message.clone()).await.map_err(|error| error.to_string())?;
@@ -39,7 +40,7 @@ async fn the_second_queue_of_a_fanout_sees_no_retry() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cc_and_bcc_are_not_routed_again_and_cc_is_kept_in_a_header_of_ours() {
+async fn cc_and_bcc_are_not_routed_again_and_cc_is_kept_in_a_rehop_header() {
     let mut fixture = Fixture::new("cc").await;
     fixture.retry().delays = millis([100]);
     let audit = fixture.namespace.queue("audit");
@@ -49,15 +50,14 @@ async fn cc_and_bcc_are_not_routed_again_and_cc_is_kept_in_a_header_of_ours() {
     fixture.client.publish(message).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    assert_eq!(fixture.client.depth(&audit).await.unwrap(), 1, "one by CC and BCC of the producer, none by us");
+    assert_eq!(fixture.client.depth(&audit).await.unwrap(), 1, "one by the producer's CC and BCC, none by rehop");
     assert!(!parked.headers.contains_key("CC") && !parked.headers.contains_key("BCC"));
     assert_eq!(parked.headers["rehop-cc"], json!([audit]));
 }
 
-/// A copy with a `user_id` would close the channel of anybody but that user: see the test of a user without permissions for
-/// another user's messages.
+/// A copy with a `user_id` would close the channel of any other user: see the test with the least permissions.
 #[tokio::test(flavor = "multi_thread")]
-async fn user_id_is_taken_off_the_copy_and_still_told_to_the_handler() {
+async fn user_id_is_removed_from_the_copy_and_still_reaches_the_handler() {
     let fixture = Fixture::new("user-id").await;
     let (run, seen) =
         fixture.serve_noting(|message| message.user_id().map(str::to_owned), Err(Failure::transient("no"))).await;
@@ -71,7 +71,7 @@ async fn user_id_is_taken_off_the_copy_and_still_told_to_the_handler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forged_user_id_header_of_ours_is_not_believed() {
+async fn a_forged_rehop_user_id_header_is_not_trusted() {
     let fixture = Fixture::new("forged-user-id").await;
     let (run, seen) =
         fixture.serve_noting(|message| message.user_id().map(str::to_owned), Err(Failure::transient("no"))).await;
@@ -83,11 +83,10 @@ async fn a_forged_user_id_header_of_ours_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expiration_does_not_bring_a_copy_home_early_or_lose_it() {
+async fn expiration_does_not_return_a_copy_early_or_lose_it() {
     let mut fixture = Fixture::new("expiration-trap").await;
     fixture.retry().delays = millis([1500, 100]);
-    // Its deadline is far off. Its `expiration` is nearer than the end of its first wait, yet leaves a busy machine the time
-    // for a first attempt.
+    // Its deadline is far off. Its `expiration` ends before its first wait, but leaves a busy machine time for a first attempt.
     let message = fixture
         .to_queue()
         .header("rehop-expires-at", now_millis() + 60_000)
@@ -101,7 +100,7 @@ async fn expiration_does_not_bring_a_copy_home_early_or_lose_it() {
             async move { if first { Ok(()) } else { Err(Failure::transient("no")) } }
         })
         .await;
-    // From now on it is consuming.
+    // Now the service is consuming.
     fixture.publish("").await;
     seen.reaches(1).await;
     fixture.client.publish(message.body("expires")).await.unwrap();
@@ -113,7 +112,7 @@ async fn expiration_does_not_bring_a_copy_home_early_or_lose_it() {
     assert_eq!(parked.properties.expiration, None);
 }
 
-/// What a message brings back from a dead-letter queue. Left in, it makes hops vanish on 3.10.
+/// The headers that a message brings back from a dead-letter queue. On 3.10, a copy with them would disappear on a later hop.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_replayed_with_its_old_death_and_count_headers_goes_through_all_hops() {
     let mut fixture = Fixture::new("x-death").await;
@@ -137,15 +136,15 @@ async fn a_message_replayed_with_its_old_death_and_count_headers_goes_through_al
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     assert_eq!(seen.all(), [1, 2, 3, 4, 5, 6]);
-    // A count of zero is the broker's own, on 3.10.
+    // On 3.10 the broker itself writes a count of zero.
     let counted = |name: &str| name != "x-delivery-count" || parked.headers[name] != 0;
     let left: Vec<_> = parked.headers.keys().filter(|name| name.starts_with("x-") && counted(name)).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Headers of ours on a message that no copy of ours is: nothing of them counts.
+/// rehop's headers on a message that is not a copy made by rehop are ignored.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_producers_ledger_headers_are_not_believed() {
+async fn a_producers_ledger_headers_are_not_trusted() {
     let fixture = Fixture::new("forged").await;
     let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
     let message = fixture
@@ -153,17 +152,17 @@ async fn a_producers_ledger_headers_are_not_believed() {
         .header("rehop-attempt", 50)
         .header("rehop-hop", 50)
         .header("rehop-routing-key", "elsewhere")
-        .header("rehop-errors", json!([{ "at": 1, "attempt": 1, "class": "c", "message": "m" }]));
+        .header("rehop-errors", json!([{ "at": 1, "attempt": 1, "class": "c", "message": "m" }]).to_string());
     fixture.client.publish(message).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     assert_eq!(parked.headers["rehop-attempt"], 1);
     assert_eq!(parked.headers["rehop-hop"], 0);
     assert_eq!(parked.headers["rehop-routing-key"], json!(fixture.queue));
-    assert_eq!(parked.headers["rehop-errors"].as_array().unwrap().len(), 1);
+    assert_eq!(failures(&parked).len(), 1);
 }
 
-/// Values of every wrong kind, by the return exchange, where they are read.
+/// Values of every wrong kind, published through the return exchange, so that they are read.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_headers_by_the_return_exchange_stop_nothing() {
     let fixture = Fixture::new("hostile").await;
@@ -227,7 +226,7 @@ async fn hostile_headers_by_the_return_exchange_stop_nothing() {
     assert_eq!(seen.all().len(), values.len());
 }
 
-/// A due date of the year 3000 on an otherwise correct copy would keep a message waiting for ever.
+/// A due date in the year 3000 on an otherwise correct copy would keep a message waiting forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absurd_due_date_does_not_keep_a_message_waiting() {
     let fixture = Fixture::new("absurd-due").await;

@@ -1,14 +1,15 @@
-//! Waits and deadlines: never early, never past the deadline.
+//! Waits and deadlines: no attempt is early or after the deadline.
 
 use std::time::{Duration, Instant};
 
+use rehop::Failure;
+use rehop::settings::{Ending, MaxAge};
 use rehop::testing::Publish;
-use rehop::{Ending, Failure, MaxAge};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, millis, now_millis};
+use crate::support::{Fixture, Log, failures, millis, now_millis};
 
-/// How long after the first attempt the others ran, with what the first one asked for.
+/// How long after the first attempt the others ran, if the first one asks for this delay.
 async fn attempts_after(fixture: &Fixture, asked: u64) -> (Vec<Duration>, rehop::Summary) {
     let seen = Log::default();
     let log = seen.clone();
@@ -37,7 +38,7 @@ async fn retry_after_takes_the_smallest_tier_that_is_long_enough() {
 async fn a_retry_after_longer_than_any_tier_waits_in_several_legs_and_no_handler_runs_between() {
     let mut fixture = Fixture::new("legs").await;
     fixture.retry().delays = millis([300]);
-    // Legs that end late leave less for the last one, which may need a quarter of a second still.
+    // Late legs leave less for the last one, which may still need a quarter of a second.
     let (seen, summary) = attempts_after(&fixture, 850).await;
     assert!(seen[1] >= Duration::from_millis(850), "{seen:?}");
     assert_eq!(seen.len(), 2);
@@ -61,12 +62,18 @@ async fn a_wait_of_several_legs_uses_up_one_of_the_policys_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_after_above_the_longest_delay_parks_the_message_at_once() {
+async fn a_retry_after_that_needs_more_than_eight_legs_parks_the_message_and_says_how_long_a_wait_can_be() {
     let fixture = Fixture::new("too-long").await;
-    let run = fixture.serve_always(Err(Failure::transient("x").after(rehop::MAX_DELAY * 2))).await;
+    let longest = Duration::from_millis(8 * 200);
+    let run = fixture.serve_always(Err(Failure::transient("busy").after(longest + Duration::from_millis(1)))).await;
     fixture.publish("x").await;
-    assert_eq!(fixture.drain_parked(1).await[0].headers["rehop-reason"], "delay_too_long");
-    run.stop().await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    assert_eq!(run.stop().await.waited, 0);
+    assert_eq!(parked.headers["rehop-reason"], "delay_too_long");
+    assert_eq!(
+        failures(&parked)[0]["message"],
+        "asked to wait 1s 601ms, but retry.delays allows 1s 600ms at most (8 times its longest delay): busy"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,9 +120,9 @@ async fn producers_can_give_the_deadline_in_a_header_of_another_name_and_as_text
     assert_eq!(attempts_until_parked(&fixture, message).await, (0, "expired".to_owned()));
 }
 
-/// The broker itself would drop the message at the end of its `expiration` if it were still queued then.
+/// The broker itself would drop the message at the end of its `expiration` if it were still in the work queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn expiration_and_timestamp_make_a_deadline_that_outlives_the_hops() {
+async fn expiration_and_timestamp_make_a_deadline_that_is_kept_over_hops() {
     let mut fixture = Fixture::new("expiration").await;
     fixture.retry().delays = millis([100, 60_000]);
     let message = fixture.to_queue().properties(|it| {
@@ -128,11 +135,11 @@ async fn expiration_and_timestamp_make_a_deadline_that_outlives_the_hops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn max_age_counts_from_the_first_delivery_and_not_from_each_hop() {
     let mut fixture = Fixture::new("max-age").await;
-    fixture.retry().delays = millis([200, 200, 200, 200, 200, 200]);
-    fixture.retry().max_age = Some(MaxAge(Some(Duration::from_millis(700))));
+    fixture.retry().delays = millis([600, 600, 600, 600, 600, 600]);
+    fixture.retry().max_age = Some(MaxAge(Some(Duration::from_secs(2))));
     let message = fixture.to_queue();
     let (attempts, reason) = attempts_until_parked(&fixture, message).await;
-    assert!((2..=4).contains(&attempts), "{attempts} attempts within 700 ms at 200 ms each");
+    assert!((2..=4).contains(&attempts), "{attempts} attempts within 2 s, one each 600 ms");
     assert_eq!(reason, "expired");
 }
 

@@ -1,4 +1,4 @@
-//! One chain's spans, as the collector got them, and a picture of them that a test can compare.
+//! One chain's spans, as the collector received them, and a listing of them that a test can compare.
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use rehop::testing::{Publish, eventually};
 
-use crate::collector::attribute;
+use super::collector::attribute;
 use crate::support::{Fixture, SOON};
 use crate::{collector, flush};
 
-/// The producer's span, which exists in the headers only.
+/// The producer's span, which exists only in the headers.
 pub(crate) struct Producer {
     pub(crate) trace: String,
     pub(crate) span: String,
@@ -31,7 +31,7 @@ impl Producer {
 
     /// A message for the fixture's queue with this context.
     pub(crate) fn message(&self, fixture: &Fixture) -> Publish {
-        Publish::to_queue(&fixture.queue).body("7").header("traceparent", self.traceparent())
+        fixture.to_queue().body("7").header("traceparent", self.traceparent())
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The spans of the producer's trace, once there are so many.
+    /// Waits for this many spans of the producer's trace and returns them.
     pub(crate) async fn of(producer: &Producer, fixture: &Fixture, count: usize) -> Self {
         let spans = spans(&format!("{count} spans"), |span| hex(&span.trace_id) == producer.trace, count).await;
         Self { spans, producer: producer.span.clone(), namespace: fixture.namespace.name().to_owned() }
@@ -70,7 +70,7 @@ impl Chain {
         self.spans.iter().filter(|span| span.name.starts_with(start)).collect()
     }
 
-    /// Names, kinds, parents, links and what tells one span from another, one line each, children below their parents.
+    /// One line for each span, with its name, kind, parent, links and distinguishing attributes; children follow their parents.
     pub(crate) fn outline(&self) -> String {
         let mut text = String::new();
         let known = |id: &[u8]| self.spans.iter().any(|span| span.span_id == id);
@@ -135,7 +135,7 @@ impl Chain {
     }
 }
 
-/// A wait comes before the attempt that it leads to. Its start has a resolution of a millisecond, so times alone do not tell.
+/// A wait comes before the attempt that follows it. Its start has a resolution of a millisecond, so times alone are not enough.
 fn order(span: &Span) -> (u32, bool, u64) {
     let hop = attribute(&span.attributes, "rehop.hop").map_or(0, |hop| hop.parse().unwrap());
     (hop, span.name.starts_with("process "), span.start_time_unix_nano)
@@ -145,7 +145,7 @@ pub(crate) fn hex(id: &[u8]) -> String {
     id.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Those of the collector's spans that match, once there are so many.
+/// Waits for this many matching spans at the collector and returns them.
 pub(crate) async fn spans(what: &str, is_ours: impl Fn(&Span) -> bool, count: usize) -> Vec<Span> {
     eventually(SOON, what, async || {
         flush().await;

@@ -1,4 +1,4 @@
-//! An OTLP receiver over HTTP inside the test process, on threads of its own: it outlives each test's runtime.
+//! OTLP receivers inside the test process.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -8,12 +8,16 @@ use std::thread::JoinHandle;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use rehop::testing::eventually;
+
+use crate::support::SOON;
 
 /// Everything that arrived over the wire.
 #[derive(Default)]
@@ -23,10 +27,20 @@ pub(crate) struct Arrived {
     pub(crate) metrics: Vec<Vec<Metric>>,
     pub(crate) logs: Vec<LogRecord>,
     pub(crate) resources: Vec<Vec<KeyValue>>,
-    /// The paths that were asked for, and the value of the header `x-test`.
+    /// The requested paths, and the value of the header `x-test`.
     pub(crate) requests: BTreeSet<(String, String)>,
 }
 
+impl Arrived {
+    fn traces(&mut self, request: ExportTraceServiceRequest) {
+        for resource in request.resource_spans {
+            self.spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
+            self.resources.push(resource.resource.unwrap_or_default().attributes);
+        }
+    }
+}
+
+/// A receiver over HTTP. It has its own threads, so it is independent of each test's runtime.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
     arrived: Arc<Mutex<Arrived>>,
@@ -58,7 +72,7 @@ impl Collector {
         self.arrived.lock().unwrap()
     }
 
-    /// Listens where it listened before.
+    /// Listens at the same address as before.
     pub(crate) fn start_again(&self) {
         let listener = TcpListener::bind(self.address).unwrap();
         let (stop, connections) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(Vec::new())));
@@ -76,7 +90,7 @@ impl Collector {
         *self.running.lock().unwrap() = Some(Running { stop, connections, acceptor });
     }
 
-    /// Cuts every connection and listens no more.
+    /// Cuts every connection and stops listening.
     pub(crate) fn kill(&self) {
         let Some(running) = self.running.lock().unwrap().take() else { return };
         *running.stop.lock().unwrap() = true;
@@ -97,10 +111,7 @@ fn serve(connection: &TcpStream, arrived: &Mutex<Arrived>) {
         let mut arrived = arrived.lock().unwrap();
         match path.as_str() {
             "/v1/traces" => {
-                for resource in ExportTraceServiceRequest::decode(body.as_slice()).unwrap().resource_spans {
-                    arrived.spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
-                    arrived.resources.push(resource.resource.unwrap_or_default().attributes);
-                }
+                arrived.traces(ExportTraceServiceRequest::decode(body.as_slice()).unwrap());
             }
             "/v1/metrics" => {
                 for resource in ExportMetricsServiceRequest::decode(body.as_slice()).unwrap().resource_metrics {
@@ -141,6 +152,44 @@ fn request(reader: &mut impl BufRead) -> Option<(String, String, Vec<u8>)> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     Some((path, header, body))
+}
+
+/// A receiver over gRPC, for traces only. It ends with its runtime.
+pub(crate) struct GrpcCollector {
+    address: SocketAddr,
+    arrived: Arc<Mutex<Arrived>>,
+}
+
+impl GrpcCollector {
+    pub(crate) async fn start() -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let arrived = Arc::default();
+        let traces = TraceServiceServer::new(Traces(Arc::clone(&arrived)));
+        tokio::spawn(tonic::transport::Server::builder().add_service(traces).serve(address));
+        eventually(SOON, "the receiver listens", async || TcpStream::connect(address).is_ok()).await.unwrap();
+        Self { address, arrived }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn arrived(&self) -> MutexGuard<'_, Arrived> {
+        self.arrived.lock().unwrap()
+    }
+}
+
+struct Traces(Arc<Mutex<Arrived>>);
+
+#[tonic::async_trait]
+impl TraceService for Traces {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        self.0.lock().unwrap().traces(request.into_inner());
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
 }
 
 /// An attribute's value, as text.

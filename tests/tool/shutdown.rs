@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use rehop::testing::{Publish, eventually};
 use tokio::sync::Semaphore;
 
-use crate::support::{Endpoint, Fixture, SOON, Tool, status};
+use super::endpoint::{Endpoint, status};
+use super::process::Tool;
+use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_in_the_middle_of_work_loses_nothing() {
@@ -22,19 +23,19 @@ async fn sigterm_in_the_middle_of_work_loses_nothing() {
     .await;
     let relay = fixture.relay(&endpoint.url, &["--concurrency", "2"]).await;
     for id in 0..messages {
-        fixture.publish(Publish::to_queue(&fixture.queue).message_id(id.to_string())).await;
+        fixture.client.publish(fixture.to_queue().message_id(id.to_string())).await.unwrap();
     }
     // The window opens with the first message that is handled.
     gate.add_permits(1);
     endpoint.receives(3).await;
     relay.signal("TERM");
-    relay.logs("stopping in order").await;
+    relay.logs("shutting down").await;
     gate.add_permits(messages);
     let stopped = relay.finished().await;
     assert_eq!(stopped.code(), 0, "{}", stopped.err);
     assert_eq!(stopped.out.lines().count(), 1, "{}", stopped.out);
     let handled = endpoint.arrived().len();
-    assert!(stopped.out.starts_with(&format!("stopped in order: handled {handled}, requeued 0, ")), "{}", stopped.out);
+    assert!(stopped.out.starts_with(&format!("stopped cleanly: handled {handled}, requeued 0, ")), "{}", stopped.out);
     let left = fixture.client.drain(&fixture.queue, messages - handled, SOON).await.unwrap();
     let mut ids: Vec<_> = left.iter().map(|left| left.properties.message_id.clone().unwrap()).collect();
     ids.extend(endpoint.arrived().iter().map(|arrived| arrived.header("rehop-message-id").unwrap().to_owned()));
@@ -43,15 +44,15 @@ async fn sigterm_in_the_middle_of_work_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_stops_at_once_and_the_message_stays_with_the_broker() {
+async fn a_second_signal_stops_immediately_and_the_message_stays_with_the_broker() {
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let fixture = Fixture::new("twice").await;
         let endpoint = Endpoint::start(|_| std::future::pending()).await;
         let relay = fixture.relay(&endpoint.url, &[]).await;
-        fixture.publish(Publish::to_queue(&fixture.queue).body("kept")).await;
+        fixture.publish("kept").await;
         endpoint.receives(1).await;
         relay.signal(signal);
-        relay.logs("a second signal stops at once").await;
+        relay.logs("a second signal stops immediately").await;
         relay.signal(signal);
         let stopped = relay.finished().await;
         assert_eq!(stopped.code(), code, "{}", stopped.err);
@@ -63,21 +64,21 @@ async fn a_second_signal_stops_at_once_and_the_message_stays_with_the_broker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_while_the_broker_is_away_ends_the_waiting() {
     let to = ["relay", "--queue", "orders", "--to", "http://127.0.0.1:1/", "--log-format", "json"];
-    let relay = Tool::start(&to, &[("REHOP_BROKER__URL", "amqp://guest:guest@127.0.0.1:1/%2f".to_owned())]);
-    relay.logs("the broker is away").await;
+    let relay = Tool::start(&to, [("REHOP_BROKER__URL", "amqp://guest:guest@127.0.0.1:1/%2f")]);
+    relay.logs("cannot reach the broker").await;
     let stopped = relay.stop().await;
-    assert!(stopped.out.starts_with("stopped in order"), "{}", stopped.out);
+    assert!(stopped.out.starts_with("stopped cleanly"), "{}", stopped.out);
     for line in stopped.err.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn handlers_that_outlive_the_grace_time_are_left_to_the_broker() {
+async fn messages_of_handlers_that_exceed_the_grace_time_stay_with_the_broker() {
     let fixture = Fixture::new("grace").await;
     let endpoint = Endpoint::start(|_| std::future::pending()).await;
     let relay = fixture.relay(&endpoint.url, &["--set", "shutdown.grace=200ms"]).await;
-    fixture.publish(Publish::to_queue(&fixture.queue)).await;
+    fixture.publish("").await;
     endpoint.receives(1).await;
     let stopped = relay.stop().await;
     assert!(
@@ -85,9 +86,5 @@ async fn handlers_that_outlive_the_grace_time_are_left_to_the_broker() {
         "{}",
         stopped.out
     );
-    eventually(SOON, "the message is back", async || {
-        fixture.client.depth(&fixture.queue).await.map(|depth| depth == 1)
-    })
-    .await
-    .unwrap();
+    fixture.has_depth(&fixture.queue, 1).await;
 }

@@ -1,31 +1,72 @@
-//! What an answer means, or that there is none. Pure.
+//! What an answer, or the lack of one, means. Pure.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use rehop::Failure;
+use rehop::settings::Treatment;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-pub(super) fn judge(status: StatusCode, retry_after: Option<Duration>) -> Result<(), Failure> {
-    let text = format!("the endpoint answered {status}");
-    let failure = match status.as_u16() {
-        200..=299 => return Ok(()),
-        300..=399 => Failure::permanent(format!("{text}, and redirects are not followed")),
-        409 | 423 => Failure::requeue(text),
-        408 | 425 | 429 | 500..=599 => delayed(Failure::transient(text), retry_after),
-        _ => Failure::permanent(text),
-    };
-    Err(failure.with_class(format!("http_{}", status.as_u16())))
-}
+pub(super) const TIMEOUT: &str = "http_timeout";
+pub(super) const CONNECT: &str = "http_connect";
+pub(super) const CONNECTION: &str = "http_connection";
 
-fn delayed(failure: Failure, retry_after: Option<Duration>) -> Failure {
-    match retry_after {
-        Some(delay) => failure.after(delay),
-        None => failure,
+/// How failures are treated: as the settings say for their class, else by the relay's defaults.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Treatments(pub(super) BTreeMap<String, Treatment>);
+
+impl Treatments {
+    pub(super) fn judge(&self, status: StatusCode, retry_after: Option<Duration>) -> Result<(), Failure> {
+        let text = format!("the endpoint answered {status}");
+        let (default, text) = match status.as_u16() {
+            200..=299 => return Ok(()),
+            300..=399 => (Treatment::Permanent, format!("{text}, and redirects are not followed")),
+            409 | 423 => (Treatment::Requeue, text),
+            408 | 425 | 429 | 500..=599 => (Treatment::Transient, text),
+            _ => (Treatment::Permanent, text),
+        };
+        self.failure(format!("http_{}", status.as_u16()), default, text, retry_after)
+    }
+
+    /// The failure if there was no answer. Its text is stored with the message, so the URL is removed.
+    pub(super) fn missing(&self, error: reqwest::Error) -> Result<(), Failure> {
+        let class = if error.is_timeout() {
+            TIMEOUT
+        } else if error.is_connect() {
+            CONNECT
+        } else {
+            CONNECTION
+        };
+        self.failure(class.to_owned(), Treatment::Transient, error.without_url(), None)
+    }
+
+    /// Only a transient failure has a delay, and one that is deferred: the others are retried immediately, or never.
+    fn failure(
+        &self,
+        class: String,
+        default: Treatment,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+        retry_after: Option<Duration>,
+    ) -> Result<(), Failure> {
+        let failure = match self.0.get(&class).copied().unwrap_or(default) {
+            Treatment::Transient => match retry_after {
+                Some(delay) => Failure::transient(error).after(delay),
+                None => Failure::transient(error),
+            },
+            Treatment::Defer => match retry_after {
+                Some(delay) => Failure::defer(delay).with_source(error),
+                None => Failure::transient(error),
+            },
+            Treatment::Requeue => Failure::requeue(error),
+            Treatment::Discard => Failure::discard(error),
+            _ => Failure::permanent(error),
+        };
+        Err(failure.with_class(class))
     }
 }
 
-/// How long the endpoint wants to be left alone: seconds, or a date. What is neither is ignored.
+/// The delay that the endpoint asks for, in seconds or as a date. Anything else is ignored.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -33,18 +74,6 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     }
     let date = httpdate::parse_http_date(text).ok()?;
     Some(date.duration_since(now).unwrap_or_default())
-}
-
-/// There was no answer. The error's text is kept with the message, so the URL is taken out of it.
-pub(super) fn missing(error: reqwest::Error) -> Failure {
-    let class = if error.is_timeout() {
-        "http_timeout"
-    } else if error.is_connect() {
-        "http_connect"
-    } else {
-        "http_connection"
-    };
-    Failure::transient(error.without_url()).with_class(class)
 }
 
 #[cfg(test)]
@@ -71,9 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn the_status_names_the_class_and_only_a_passing_trouble_has_a_delay() {
+    fn the_class_names_the_status_and_only_transient_failures_have_a_delay() {
         let delay = Some(Duration::from_secs(7));
-        let judge = |status| judge(StatusCode::from_u16(status).unwrap(), delay).unwrap_err();
+        let judge = |status| Treatments::default().judge(StatusCode::from_u16(status).unwrap(), delay).unwrap_err();
         for status in [408, 425, 429, 500, 503, 599] {
             assert_eq!(judge(status).class(), format!("http_{status}"));
             assert_eq!(judge(status).retry_after(), delay);

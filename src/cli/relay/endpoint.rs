@@ -8,21 +8,23 @@ use rehop::{Failure, Handler, Message};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 
-use super::{Usage, answer, request};
+use super::answer::{Treatments, retry_after};
+use super::{Usage, request};
 
 pub(super) struct Endpoint {
     client: Client,
     url: Url,
     queue: String,
+    treatments: Treatments,
 }
 
 impl Endpoint {
     /// # Errors
     ///
-    /// When the URL is none that can be POSTed to; the error does not quote it.
-    pub(super) fn new(url: &str, queue: &str, timeout: Duration) -> anyhow::Result<Self> {
+    /// When the URL is not one that accepts a POST over http or https; the error does not quote it.
+    pub(super) fn new(url: &str, queue: &str, timeout: Duration, treatments: Treatments) -> anyhow::Result<Self> {
         let usage = |problem: &str| Usage(format!("--to {problem}"));
-        let url = Url::parse(url.trim()).map_err(|error| usage(&format!("is no URL: {error}")))?;
+        let url = Url::parse(url.trim()).map_err(|error| usage(&format!("is not a URL: {error}")))?;
         if !["http", "https"].contains(&url.scheme()) {
             return Err(usage("needs a URL that starts with http:// or https://").into());
         }
@@ -34,13 +36,13 @@ impl Endpoint {
             .timeout(timeout)
             .redirect(Policy::none())
             .no_proxy();
-        // A redirect is not followed, so http stays http: it needs no authorities, which small images do not have.
+        // Redirects are not followed, so http stays http and needs no certificate authorities, which small images lack.
         let client = if url.scheme() == "http" { client.tls_certs_only([]) } else { client };
         let client = client.build().context(
             "cannot set up the HTTP client; https needs certificate authorities: install the package ca-certificates, or \
              name a file of them in SSL_CERT_FILE",
         )?;
-        Ok(Self { client, url, queue: queue.to_owned() })
+        Ok(Self { client, url, queue: queue.to_owned(), treatments })
     }
 
     /// The URL as it may be shown.
@@ -53,19 +55,22 @@ impl Handler<Bytes> for Endpoint {
     async fn handle(&self, message: Message<Bytes>) -> Result<(), Failure> {
         let headers = request::headers(&message, &self.queue);
         let request = self.client.post(self.url.clone()).headers(headers).body(message.into_body());
-        let response = request.send().await.map_err(answer::missing)?;
-        let retry_after = answer::retry_after(response.headers(), SystemTime::now());
-        let result = answer::judge(response.status(), retry_after);
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return self.treatments.missing(error),
+        };
+        let retry_after = retry_after(response.headers(), SystemTime::now());
+        let result = self.treatments.judge(response.status(), retry_after);
         drain(response).await;
         result
     }
 }
 
-/// Reads what the endpoint has to say and forgets it, so that the connection can be used again. Not at any price: the status is
-/// the answer.
+/// Reads and discards the body, so that the connection can be reused. It gives up on a large or slow body, because only the
+/// status matters.
 async fn drain(mut response: Response) {
     const LIMIT: usize = 64 * 1024;
-    const PATIENCE: Duration = Duration::from_millis(500);
+    const TIME_LIMIT: Duration = Duration::from_millis(500);
     let read = async {
         let mut read = 0;
         while let Ok(Some(chunk)) = response.chunk().await {
@@ -75,8 +80,8 @@ async fn drain(mut response: Response) {
             }
         }
     };
-    // Whatever is left over ends with its connection.
-    let _ = tokio::time::timeout(PATIENCE, read).await;
+    // What remains is dropped with the connection.
+    let _ = tokio::time::timeout(TIME_LIMIT, read).await;
 }
 
 fn masked(url: &Url) -> String {
@@ -112,7 +117,7 @@ mod tests {
         for url in
             ["secret", "ftp://user:secret@host/", "http://", "http://user:secret@/", "http://user:secret@host:99999/"]
         {
-            let error = Endpoint::new(url, "q", Duration::from_secs(1)).map(drop).unwrap_err();
+            let error = Endpoint::new(url, "q", Duration::from_secs(1), Treatments::default()).map(drop).unwrap_err();
             assert!(error.is::<Usage>() && !error.to_string().contains("secret"), "{url}: {error}");
         }
     }

@@ -3,13 +3,15 @@
 mod answer;
 mod endpoint;
 mod request;
+mod treatments;
 
 use std::time::Duration;
 
-use rehop::{Raw, Settings};
+use rehop::{Consumer, Raw, Settings, monitoring};
 
 use super::options::{Options, Usage};
 use super::{output, signals};
+use answer::Treatments;
 use endpoint::Endpoint;
 
 #[derive(Debug, clap::Args)]
@@ -20,96 +22,114 @@ pub(super) struct Args {
     queue: String,
     /// The http or https URL that each message is POSTed to
     ///
-    /// User and password in it are sent as basic authentication. They and the query are never logged; the variable keeps them
-    /// off the command line, which other users of the machine can see.
+    /// User and password in it are sent as basic authentication. They and the query are never logged. Use the variable to keep
+    /// them off the command line, which other users of the machine can see.
     #[arg(long, value_name = "URL", env = "RELAY_TO", hide_env_values = true)]
     to: String,
     /// How many requests run at a time; at most the prefetch. Default: consume.concurrency, 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Option<u16>,
-    /// How many messages the broker sends ahead. Default: consume.prefetch, 100
+    /// How many unsettled messages the broker sends at most. Default: consume.prefetch, 100
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     prefetch: Option<u16>,
-    /// How long one request may take, such as 30s; up to 12h. Default: consume.handler_timeout where it is set, else 30s
+    /// How long one request may take, such as 30s; up to 12h. Default: consume.handler_timeout if it is set, else 30s
     #[arg(long, value_name = "DURATION", value_parser = timeout)]
     timeout: Option<Duration>,
+    /// Serve /livez, /readyz and /metrics (Prometheus) over HTTP here, for instance 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) listen: Option<String>,
 }
 
-/// Lines of at most 80 columns: clap would wrap longer ones out of shape.
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const HELP: &str = "\
-What the endpoint answers decides:
-  2xx                 handled: the message is acked
-  409, 423            contention: the message goes back to the queue for another
-                      attempt at once, while retry.immediate lasts, then as next
-  408, 425, 429, 5xx  tried again: at once while retry.immediate lasts, then
-  no answer in time   after each of retry.delays, then parked. Retry-After, in
-  no connection       seconds or as a date, is honoured: no attempt is earlier.
-                      One of over 30 days parks the message
-  any other status    it will never work: parked now. Redirects are not
-                      followed, so 3xx is among these
+The endpoint's answer decides what happens to the message:
+  2xx                 handled: acked
+  409, 423            contention: retried immediately while retry.immediate
+                      lasts, then as in the next row, without Retry-After
+  408, 425, 429, 5xx  transient: retried immediately while retry.immediate
+  no answer in time   lasts, then after each of retry.delays, then parked. A
+  no connection       Retry-After, in seconds or as a date, sets the earliest
+                      time of the next attempt. If it exceeds eight times the
+                      longest of retry.delays, or 30 days, the message is
+                      parked; retry.after=ladder takes any delay up to 30 days
+  any other status    permanent: parked now. Redirects are not followed, so
+                      this includes 3xx
 A failure's class, in the history of a parked message and in metrics, is its
-status as in http_503, or http_timeout, http_connect, or http_connection when
-the connection ended before the answer.
+status, such as http_503, or http_timeout, http_connect, or http_connection if
+the connection ended before the answer. retry.errors overrides the table for a
+class: transient, requeue, permanent, discard or defer. A class with defer and a
+Retry-After waits without using up attempts or waits, retry.max_defers (100)
+times at most; without a Retry-After it is transient.
 
-What the endpoint gets: the body as it is, Content-Type and Content-Encoding as
-the message has them, and these headers:
+The endpoint gets the unchanged body, the message's Content-Type and
+Content-Encoding, and these headers:
   rehop-queue         the queue
   rehop-exchange      the exchange that the message was published to; empty for
                       the default exchange
   rehop-routing-key   the routing key that it was published with
-  rehop-message-id    its message_id, if it has one: the same on every attempt,
-                      so duplicates can be recognised by it
+  rehop-message-id    its message_id, if it has one. It is the same on every
+                      attempt, so use it to recognise duplicates
   rehop-attempt       the number of this attempt, from 1
   rehop-deadline      its deadline, if it has one, in milliseconds since the
-                      epoch; past it a message is parked as expired, not sent
+                      epoch. After that it is parked as expired and not sent
   traceparent, tracestate, baggage
                       the W3C trace context of this attempt
 In the rehop- headers %, spaces, control and non-ASCII characters are written as
-%XX: percent-decode them. In Content-Type and Content-Encoding only what no HTTP
-header can carry is.
+%XX: percent-decode them. Content-Type and Content-Encoding are encoded only
+where an HTTP header could not carry a character.
 
-A message may come more than once, for instance when an answer is lost.
+A message may come more than once, for instance if an answer is lost.
 
-Requests go straight to the endpoint: HTTP_PROXY and similar variables are not
+Requests go directly to the endpoint: HTTP_PROXY and similar variables are not
 used. Certificates of https endpoints are checked against the system's
-authorities, or those that SSL_CERT_FILE names.
+certificate authorities, or against those in the file SSL_CERT_FILE.
 
-Traces, metrics and logs go to an OpenTelemetry collector when a variable asks
-for it: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318, or any other
+Traces, metrics and logs go to an OpenTelemetry collector if a variable asks for
+it: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318, or any other
 OTEL_EXPORTER_OTLP_... or OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER or
 OTEL_LOGS_EXPORTER (otlp or none). OTEL_SERVICE_NAME names the service.
 
-SIGINT or SIGTERM: nothing more is taken, running requests have shutdown.grace
-(30s) to finish, a one-line summary is printed, and the exit status is 0. A
-second signal stops at once, with status 130 (SIGINT) or 143 (SIGTERM).
+With --listen, /livez answers 200 while the process runs, /readyz answers 200
+while the queue is consumed and copies can be published, else 503 with the
+reasons, and /metrics has the metrics. There is neither TLS nor a login.
 
-What the queue needs is declared in the broker, under the namespace `rehop`:
-give each service its own with --set namespace=NAME. `rehop topology show` lists
-what it is.
+On SIGINT or SIGTERM the relay takes no more messages, gives running requests
+shutdown.grace (30s) to finish, prints a one-line summary and exits with 0. A
+second signal stops it immediately, with status 130 (SIGINT) or 143 (SIGTERM).
+
+The relay declares what the queue needs in the namespace of --namespace, or of
+the settings; the default is `rehop`. Give each service its own. `rehop topology
+show` lists what would be declared.
 
 Examples:
-  rehop relay --queue orders --to http://127.0.0.1:8080/orders
+  rehop relay --namespace billing --queue orders \\
+    --to http://127.0.0.1:8080/orders
 
-  rehop relay --queue orders --to http://127.0.0.1:8080/orders \\
-    --concurrency 50 --timeout 5s \\
-    --set retry.delays='[1s, 30s, 10m]' --set namespace=billing
+  rehop relay --namespace billing --queue orders \\
+    --to http://127.0.0.1:8080/orders --concurrency 50 --timeout 5s \\
+    --set retry.delays='[1s, 30s, 10m]' \\
+    --set retry.errors='{http_404=transient}'
 
   export RELAY_TO='https://user:password@api.example.com/orders'
   rehop relay --queue orders --profile production";
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
-/// By how much a handler may outlive its request: the request's own limit says more about what happened.
+/// How much longer than the request the handler may take, so that the request's own timeout, which says more, comes first.
 const MARGIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
-    let mut settings = options.loader()?.load()?;
+    let mut settings = options.settings_to_declare()?;
     let timeout = settle_timeout(&mut settings, &args);
     let consume = &mut settings.queue_mut(&args.queue).consume;
     consume.concurrency = args.concurrency.or(consume.concurrency);
     consume.prefetch = args.prefetch.or(consume.prefetch);
     let policy = settings.policy(&args.queue)?;
-    let endpoint = Endpoint::new(&args.to, &args.queue, timeout)?;
+    let treatments = Treatments::of(&settings, &args.queue);
+    for class in treatments.mistyped() {
+        tracing::warn!("retry.errors has the class {class:?}, which the relay never reports; --help lists its classes");
+    }
+    let endpoint = Endpoint::new(&args.to, &args.queue, timeout, treatments)?;
     tracing::info!(
         "relaying queue {:?} to {}: at most {} attempts per message by policy, and {} deliveries with crashes; up to {} per \
          request",
@@ -119,17 +139,27 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         policy.max_deliveries(),
         humantime::format_duration(timeout),
     );
+    let monitoring = match &args.listen {
+        Some(address) => Some(monitoring::listen(address).await?),
+        None => None,
+    };
     let stop = signals::watch()?;
     let service = tokio::select! {
         connected = rehop::connect(&settings) => connected?,
-        () = stop.cancelled() => return output::print("stopped in order: the broker was not reached yet"),
+        () = stop.cancelled() => return output::print("stopped cleanly, before the broker was reached"),
     };
-    let summary =
-        service.consumer_with(args.queue, Raw, endpoint).with_graceful_shutdown(stop.cancelled_owned()).await?;
+    let service = service
+        .with_consumer(Consumer::new(args.queue, endpoint).decode(Raw))
+        .with_graceful_shutdown(stop.cancelled_owned());
+    if let Some(monitoring) = &monitoring {
+        tracing::info!("serving /livez, /readyz and /metrics on http://{}", monitoring.address());
+        monitoring.watch(service.status());
+    }
+    let summary = service.await?;
     output::print(&summary.to_string())
 }
 
-/// The time limit of a request, which the handler's has to leave room for.
+/// Sets the handler's time limit to leave room for the request's, and returns the latter.
 fn settle_timeout(settings: &mut Settings, args: &Args) -> Duration {
     let wide = settings.consume.handler_timeout;
     let consume = &mut settings.queue_mut(&args.queue).consume;

@@ -1,4 +1,4 @@
-//! A message's request headers.
+//! The headers of a message's request.
 
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -35,7 +35,7 @@ pub(super) fn headers(message: &Message<Bytes>, queue: &str) -> HeaderMap {
     headers
 }
 
-/// `%` is encoded too, so that decoding always gives back what was sent; and spaces, because HTTP trims them at the ends.
+/// `%` is encoded too, so that decoding always restores the original; and so are spaces, because HTTP trims them at the ends.
 const OURS: AsciiSet = CONTROLS.add(b'%').add(b' ');
 
 fn encoded(value: &str) -> Option<HeaderValue> {

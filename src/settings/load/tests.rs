@@ -1,14 +1,18 @@
-//! Layers, and mistakes in them: each error names the key and its source, says what to do, and never quotes the value.
+//! The layers, and mistakes in them: each error names the key and its source, says what to do, and never quotes the value.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use figment::Jail;
-use secrecy::ExposeSecret;
+use figment::error::Kind;
+use figment::providers::{Format, Toml};
 
 use super::*;
-use crate::{Backoff, Declare, MaxAge};
+use crate::Backoff;
+use crate::settings::explain::variable;
+use crate::settings::{Declare, MaxAge};
 
-/// In a directory of its own, and with variables that end with the test. Such tests run one after the other.
+/// Runs a test in a directory of its own, with variables that are unset afterwards. Such tests run one at a time.
 #[allow(clippy::result_large_err, reason = "figment's own signature")]
 fn jailed(test: impl FnOnce(&mut Jail)) {
     Jail::expect_with(|jail| {
@@ -34,6 +38,8 @@ fn later_layers_win() {
     jailed(|jail| {
         let namespace = |loader: Loader| loader.load().unwrap().namespace;
         assert!(namespace(Loader::new()).starts_with("rehop"), "the program's name");
+        file(jail, "rehop.toml", "namespace = \"own\"");
+        assert_eq!(namespace(Loader::new()), "own");
         file(jail, "config/default.toml", "namespace = \"default\"");
         assert_eq!(namespace(Loader::new()), "default");
         file(jail, "config/production.toml", "namespace = \"profile\"");
@@ -59,13 +65,13 @@ fn a_layer_that_says_nothing_about_a_key_leaves_it_alone() {
         assert_eq!(settings.retry.immediate, Some(2));
         assert_eq!(settings.retry.delays, Some(Backoff::List([2, 3].map(std::time::Duration::from_secs).to_vec())));
         assert_eq!(settings.retry.max_age, Some(MaxAge(Some(std::time::Duration::from_secs(3600)))));
-        assert_eq!(settings.retry.on_expired, Some(crate::Ending::Discard));
+        assert_eq!(settings.retry.on_expired, Some(crate::settings::Ending::Discard));
         assert_eq!(settings.broker.timeout.as_secs(), 5);
     });
 }
 
 #[test]
-fn the_loader_may_name_profile_file_and_directory_itself() {
+fn the_loader_can_name_profile_file_and_directory_itself() {
     jailed(|jail| {
         jail.create_dir("elsewhere").unwrap();
         file(jail, "elsewhere/default.toml", "expiry_header = \"a\"");
@@ -80,7 +86,67 @@ fn the_loader_may_name_profile_file_and_directory_itself() {
 }
 
 #[test]
-fn a_queue_is_read_with_everything_that_it_can_say() {
+fn the_services_own_files_may_have_other_tables() {
+    jailed(|jail| {
+        file(jail, "rehop.toml", "namespace = \"billing\"\n[retry]\nimmediate = 2\n");
+        file(jail, "config/default.toml", "log_level = \"info\"\n[database]\nurl = \"x\"\n");
+        file(jail, "config/staging.toml", "[retry]\nmine = true\n[rehop.retry]\nimmediate = 3\n");
+        let settings = Loader::new().load().unwrap();
+        assert_eq!((settings.namespace.as_str(), settings.retry.immediate), ("billing", Some(2)));
+        let settings = Loader::new().profile("staging").load().unwrap();
+        assert_eq!((settings.namespace.as_str(), settings.retry.immediate), ("billing", Some(3)));
+        file(jail, "all.toml", "[database]\nurl = \"x\"\n[rehop.retry]\nimmediate = 4\n");
+        assert_eq!(Loader::new().file("all.toml").load().unwrap().retry.immediate, Some(4));
+        file(jail, "config/default.toml", "[database]\nurl = \"x\"\n[retry]\nimmediate = 1\n");
+        let text = Loader::new().load().unwrap_err().to_string();
+        assert!(text.starts_with("database (from config/default.toml)") && text.contains("[rehop]"), "{text}");
+    });
+}
+
+#[test]
+fn a_mistake_in_the_table_for_rehop_names_its_key_and_its_file() {
+    jailed(|jail| {
+        file(jail, "config/default.toml", "[database]\nurl = \"x\"\n[rehop.retry]\nimmediat = 1\n");
+        let text = Settings::load().unwrap_err().to_string();
+        assert!(text.starts_with("retry.immediat (from config/default.toml): unknown key"), "{text}");
+    });
+}
+
+#[test]
+fn the_built_in_profiles_need_no_file_and_every_file_overrides_them() {
+    jailed(|jail| {
+        jail.set_env("REHOP_PROFILE", "production");
+        assert_eq!(Settings::load().unwrap().retry.max_age, Some(MaxAge(Some(Duration::from_secs(86_400)))));
+        let entries = Loader::new().effective().unwrap();
+        assert_eq!(entry(&entries, "shutdown.grace").1, "built-in profile production");
+        file(jail, "rehop.toml", "[retry]\nmax_age = \"2h\"\n");
+        file(jail, "config/production.toml", "[database]\nurl = \"x\"\n");
+        let settings = Settings::load().unwrap();
+        assert_eq!(settings.retry.max_age, Some(MaxAge(Some(Duration::from_secs(7200)))));
+        assert_eq!(settings.shutdown.grace, Duration::from_secs(25));
+        file(jail, "config/production.toml", "[rehop.shutdown]\ngrace = \"9s\"\n");
+        assert_eq!(Settings::load().unwrap().shutdown.grace, Duration::from_secs(9));
+    });
+}
+
+#[test]
+fn variables_of_a_kubernetes_service_named_rehop_are_passed_over_and_other_unknown_ones_are_not() {
+    jailed(|jail| {
+        jail.set_env("REHOP_PORT", "tcp://10.0.0.1:5672");
+        jail.set_env("REHOP_SERVICE_HOST", "10.0.0.1");
+        jail.set_env("REHOP_SERVICE_PORT_AMQP", "5672");
+        jail.set_env("REHOP_PORT_5672_TCP_ADDR", "10.0.0.1");
+        jail.set_env("REHOP_RELAY_SERVICE_PORT", "80");
+        let settings = Settings::load().unwrap();
+        assert_eq!(settings.broker.url.expose(), DEFAULT_URL);
+        jail.set_env("REHOP_BROKER__PORT", "5672");
+        let text = Settings::load().unwrap_err().to_string();
+        assert!(text.starts_with("broker.port (from REHOP_BROKER__PORT): unknown key"), "{text}");
+    });
+}
+
+#[test]
+fn a_queue_is_read_with_all_its_settings() {
     jailed(|jail| {
         file(
             jail,
@@ -109,7 +175,7 @@ fn a_queue_is_read_with_everything_that_it_can_say() {
 }
 
 #[test]
-fn values_of_digits_are_text_where_a_text_is_meant() {
+fn values_that_consist_of_digits_are_read_as_strings_where_a_string_is_expected() {
     jailed(|jail| {
         jail.set_env("REHOP_NAMESPACE", "42");
         jail.set_env("REHOP_BROKER__USERNAME", "true");
@@ -117,11 +183,11 @@ fn values_of_digits_are_text_where_a_text_is_meant() {
         let settings = Settings::load().unwrap();
         assert_eq!(settings.namespace, "42");
         assert_eq!(settings.broker.username.as_deref(), Some("true"));
-        assert_eq!(settings.broker.password.unwrap().expose_secret(), "12345");
+        assert_eq!(settings.broker.password.unwrap().expose(), "12345");
     });
 }
 
-/// A password must arrive as its owner wrote it, whatever else the text could mean.
+/// A password must arrive exactly as it was written, whatever else the text could mean.
 #[test]
 fn a_password_in_a_variable_is_not_read_as_another_value() {
     for password in ["012345", "1e5", "0.10", "+7", "18446744073709551616", "true", "1.0", " x ", "[1]", "{a=1}", "a,b"]
@@ -129,14 +195,14 @@ fn a_password_in_a_variable_is_not_read_as_another_value() {
         jailed(|jail| {
             jail.set_env("REHOP_BROKER__PASSWORD", password);
             let settings = Settings::load().unwrap_or_else(|error| panic!("{password}: {error}"));
-            assert_eq!(settings.broker.password.unwrap().expose_secret(), password);
+            assert_eq!(settings.broker.password.unwrap().expose(), password);
         });
     }
 }
 
 const SECRET: &str = "hunter2";
 
-/// Loads what is wrong in three ways: by a file, by a variable and by the program.
+/// Loads a wrong value from a file and from a variable.
 fn check_mistake(key: &str, toml_value: &str, variable_value: Option<&str>, says: &str) {
     jailed(|jail| {
         let look = |error: SettingsError, source: &str| {
@@ -149,9 +215,9 @@ fn check_mistake(key: &str, toml_value: &str, variable_value: Option<&str>, says
         };
         let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
         let table = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
-        file(jail, "config/default.toml", &format!("{table}{name} = {toml_value}\n"));
-        look(Settings::load().unwrap_err(), "default.toml");
-        file(jail, "config/default.toml", "");
+        file(jail, "rehop.toml", &format!("{table}{name} = {toml_value}\n"));
+        look(Settings::load().unwrap_err(), "rehop.toml");
+        file(jail, "rehop.toml", "");
         if let Some(value) = variable_value {
             let name = variable(key);
             jail.set_env(&name, value);
@@ -164,8 +230,8 @@ fn check_mistake(key: &str, toml_value: &str, variable_value: Option<&str>, says
 fn every_mistake_names_its_key_its_source_and_what_to_do() {
     let check = check_mistake;
     check("namespace", "\"\"", None, "1 to 200 bytes");
-    check("namespace", "\"amq.hunter2\"", Some("amq.hunter2"), "the broker's own");
-    check("namespace", "[\"hunter2\"]", None, "expected a text, found a list");
+    check("namespace", "\"amq.hunter2\"", Some("amq.hunter2"), "reserved for the broker");
+    check("namespace", "[\"hunter2\"]", None, "expected a string, found a list");
     check("topology", "\"hunter2\"", Some("hunter2"), "expected one of declare, check");
     check("expiry_header", "\"rehop-hop\"", Some("rehop-hop"), "another meaning");
     check("expiry_header", "\"x-death\"", Some("x-death"), "another meaning");
@@ -173,14 +239,21 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("broker.url", "\"hunter2\"", Some("hunter2"), "such as amqp://user:password@host:5672/vhost");
     check("broker.url", "\"http://u:hunter2@h\"", Some("http://u:hunter2@h"), "such as amqp://");
     check("broker.url", "\"amqp://u:hunter2#@h\"", Some("amqp://u:hunter2#@h"), "percent-encoded");
-    check("broker.url", "[\"hunter2\"]", None, "expected a text");
-    check("broker.password", "[\"hunter2\"]", None, "expected a text");
+    check("broker.url", "[\"hunter2\"]", None, "expected a string");
+    check("broker.password", "[\"hunter2\"]", None, "expected a string");
+    check("broker.urls", "[\"hunter2\"]", Some("[hunter2]"), "such as amqp://");
+    check("broker.urls", "\"amqp://u:hunter2@h\"", Some("amqp://u:hunter2@h"), "found a string");
+    check("broker.urls", "[\"amqp://u:hunter2@a\", \"http://u:hunter2@b\"]", None, "such as amqp://");
+    check("broker.password_file", "[\"hunter2\"]", None, "expected path string, found a list");
+    check("broker.management_url", "\"hunter2\"", Some("hunter2"), "such as http://127.0.0.1:15672");
+    check("broker.management_url", "\"amqp://u:hunter2@h\"", Some("amqp://u:hunter2@h"), "such as http://");
+    check("broker.management_url", "\"http://u:hunter2@\"", Some("http://u:hunter2@"), "such as http://");
     check("broker.timeout", "\"hunter2\"", Some("hunter2"), "a duration such as \"30s\"");
     check("broker.timeout", "30", Some("30"), "a duration such as \"30s\"");
     check("broker.timeout", "\"0s\"", Some("0s"), "out of bounds: 1s to 10m");
     check("broker.startup_timeout", "\"2h\"", Some("2h"), "out of bounds: 0s to 1h");
     check("broker.heartbeat", "\"6m\"", Some("6m"), "out of bounds: 1s to 5m");
-    check("shutdown.grace", "\"2h\"", Some("2h"), "out of bounds: 0s to 1h");
+    check("shutdown.grace", "\"2h\"", Some("2h"), "out of bounds: 100ms to 1h");
     check("trace.max_age", "\"1ms\"", Some("1ms"), "out of bounds: 1s to 365d");
     check("retry.delivery_limit", "0", Some("0"), "out of bounds: 1 to 1000");
     check("retry.delivery_limit", "1001", Some("1001"), "out of bounds: 1 to 1000");
@@ -191,7 +264,17 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("retry.delays", "[\"0s\"]", Some("[\"0s\"]"), "at least 1ms");
     check("retry.delays", "[\"31d\"]", None, "30 days at most");
     check("retry.delays", "{ kind = \"fixed\", waits = 2 }", Some("{kind=fixed,waits=2}"), "need `delay`");
-    check("retry.delays", "{ kind = \"fixed\", delay = \"1s\", waits = 2, jitter = 0.5 }", None, "cannot carry jitter");
+    check("retry.delays", "{ kind = \"fixed\", delay = \"1s\", waits = 2, jitter = 0.5 }", None, "set retry.jitter");
+    check("retry.jitter", "\"full\"", Some("full"), "retry.strategy = \"ladder\"");
+    check("retry.jitter", "\"some\"", Some("some"), "expected one of none, full, equal, decorrelated");
+    check("retry.strategy", "\"stairs\"", Some("stairs"), "expected one of tiers, ladder, delayed-exchange");
+    check("retry.after", "\"later\"", Some("later"), "expected one of own, ladder");
+    check("retry.max_defers", "10001", Some("10001"), "out of bounds: 0 to 10000");
+    check("ladder.rung", "\"0s\"", Some("0s"), "out of bounds: 1ms to 1d");
+    check("ladder.precision", "0", Some("0"), "out of bounds: 1 to 8");
+    check("ladder.precision", "9", Some("9"), "out of bounds: 1 to 8");
+    check("ladder.max", "\"31d\"", Some("31d"), "out of bounds: 1s to 30d");
+    check("ladder.max", "\"999ms\"", Some("999ms"), "out of bounds: 1s to 30d");
     check("retry.max_age", "\"hunter2\"", Some("hunter2"), "a duration such as \"1d\", or \"none\"");
     check("retry.max_age", "\"0s\"", Some("0s"), "out of bounds: 1ms to 3650d");
     check("retry.on_exhausted", "\"hunter2\"", Some("hunter2"), "expected one of park, discard");
@@ -202,6 +285,36 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("consume.concurrency", "101", Some("101"), "1 to prefetch, which is 100");
     check("consume.handler_timeout", "\"0s\"", Some("0s"), "out of bounds: 1ms to 1d");
     check("consume.handler_timeout", "\"hunter2\"", Some("hunter2"), "a duration such as");
+}
+
+#[test]
+fn two_settings_for_one_thing_are_an_error_that_names_both() {
+    let check = |set: [(&str, Value); 2], key: &str, says: &str| {
+        let loader = Loader::new().directory("/nonexistent");
+        let error = set.into_iter().fold(loader, |loader, (key, value)| loader.set(key, value)).load().unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with(key) && text.contains(says) && !text.contains(SECRET), "{text}");
+    };
+    let url = || Value::from("amqp://u:hunter2@a");
+    check([("broker.url", url()), ("broker.urls", vec![url()].into())], "broker.urls (", "`url` or `urls`, not both");
+    check(
+        [("broker.password", SECRET.into()), ("broker.password_file", "/x".into())],
+        "broker.password_file (",
+        "`password` or `password_file`, not both",
+    );
+}
+
+#[test]
+fn several_addresses_come_from_any_layer_and_are_shown_without_passwords() {
+    jailed(|jail| {
+        jail.set_env("REHOP_BROKER__URLS", r#"["amqp://u:hunter2@a", "amqp://u:hunter2@b"]"#);
+        let settings = Settings::load().unwrap();
+        let urls: Vec<_> = settings.broker.urls.iter().map(|url| url.expose().to_owned()).collect();
+        assert_eq!(urls, ["amqp://u:hunter2@a", "amqp://u:hunter2@b"]);
+        let (shown, source) = entry(&Loader::new().effective().unwrap(), "broker.urls");
+        assert_eq!((shown.as_str(), source.as_str()), (r#"["amqp://u:***@a","amqp://u:***@b"]"#, "REHOP_BROKER__URLS"));
+        assert!(!format!("{settings:?}{}", serde_json::to_string(&settings).unwrap()).contains(SECRET));
+    });
 }
 
 #[test]
@@ -218,15 +331,15 @@ fn a_certificate_needs_its_key_and_a_key_its_certificate() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_those_that_exist() {
-    check_mistake("namspace", "\"hunter2\"", Some("hunter2"), "possible are namespace, topology");
-    check_mistake("broker.pasword", "\"hunter2\"", Some("hunter2"), "possible are url, username, password");
-    check_mistake("retry.limit", "3", Some("3"), "possible are delivery_limit, immediate");
-    check_mistake("consume.threads", "3", Some("3"), "possible are prefetch, concurrency");
+fn for_an_unknown_key_the_error_lists_the_known_ones() {
+    check_mistake("namspace", "\"hunter2\"", Some("hunter2"), "expected one of namespace, topology");
+    check_mistake("broker.pasword", "\"hunter2\"", Some("hunter2"), "expected one of url, urls, username, password");
+    check_mistake("retry.limit", "3", Some("3"), "expected one of delivery_limit, immediate");
+    check_mistake("consume.threads", "3", Some("3"), "expected one of prefetch, concurrency");
 }
 
 #[test]
-fn a_mistake_in_a_queue_names_the_queues_place_and_key() {
+fn for_a_mistake_in_a_queue_the_error_names_the_queues_position_and_key() {
     let check = |toml: &str, key: &str, says: &str| {
         jailed(|jail| {
             file(jail, "config/default.toml", toml);
@@ -255,12 +368,59 @@ fn a_mistake_in_a_queue_names_the_queues_place_and_key() {
         "raise delivery_limit",
     );
     check("[[queues]]\nqueue = \"a\"\n[queues.consume]\nprefetch = 0\n", "queues.0.consume.prefetch", "at least 1");
-    check("[[queues]]\nqueue = \"a\"\nretri = \"hunter2\"\n", "queues.0.retri", "no such key");
-    check("queues = \"hunter2\"\n", "queues", "found a text");
+    check("[[queues]]\nqueue = \"a\"\nretri = \"hunter2\"\n", "queues.0.retri", "unknown key");
+    check("queues = \"hunter2\"\n", "queues", "found a string");
 }
 
 #[test]
-fn what_was_named_and_is_missing_is_an_error_that_says_who_named_it() {
+fn a_queue_that_cannot_wait_as_it_is_to_is_refused_with_its_key_and_what_to_take_instead() {
+    let check = |queue: &str, key: &str, says: &[&str]| {
+        jailed(|jail| {
+            file(jail, "config/default.toml", &format!("[[queues]]\nqueue = \"a\"\n{queue}"));
+            let text = Settings::load().unwrap_err().to_string();
+            assert!(text.starts_with(&format!("{key} (from config/default.toml): ")), "{queue}\n{text}");
+            assert!(says.iter().all(|says| text.contains(says)), "{queue}\n{text}");
+        });
+    };
+    let retry = |rest: &str| format!("retry = {{ {rest} }}\n");
+    check(&retry("jitter = \"full\""), "queues.0.retry.jitter", &["retry.strategy = \"ladder\""]);
+    let native = |rest: &str| retry(&format!("strategy = \"native\", {rest}"));
+    check(
+        &native("delays = [\"1s\", \"5s\"]"),
+        "queues.0.retry.delays",
+        &["one fixed delay", "kind = \"fixed\"", "retry.strategy = \"tiers\""],
+    );
+    let once = "delays = [\"5s\"]";
+    check(&native(&format!("{once}, jitter = \"full\"")), "queues.0.retry.jitter", &["retry.strategy = \"ladder\""]);
+    check(
+        &native(&format!("{once}, max_age = \"1d\"")),
+        "queues.0.retry.max_age",
+        &["\"none\"", "retry.strategy = \"tiers\""],
+    );
+    check(
+        &retry("strategy = \"in-process\", delays = [\"1h\"]"),
+        "queues.0.retry.delays",
+        &["broker.consumer_timeout is 30m", "shorten retry.delays", "retry.strategy = \"tiers\""],
+    );
+    for order in ["\"queue\"", "\"routing-key\"", "{ header = \"customer\" }"] {
+        check(
+            &format!("consume = {{ order = {order} }}\n"),
+            "queues.0.consume.order",
+            &["retry.strategy = \"in-process\"", "order = \"none\""],
+        );
+    }
+    check(
+        "retry = { strategy = \"in-process\", delays = [\"1s\"], after = \"ladder\" }\nconsume = { order = \"queue\" }\n",
+        "queues.0.retry.after",
+        &["retry.after = \"own\"", "order = \"none\""],
+    );
+    let one_ladder = "one ladder for each namespace: set it in [ladder]";
+    check("ladder = { rung = \"2s\" }\n", "queues.0.ladder", &[one_ladder]);
+    check(&retry("ladder = { rung = \"2s\" }"), "queues.0.retry.ladder", &[one_ladder]);
+}
+
+#[test]
+fn for_a_missing_file_the_error_says_who_named_it() {
     jailed(|jail| {
         Settings::load().expect("empty counts as unset");
         jail.set_env("REHOP_CONFIG", "gone.toml");
@@ -326,7 +486,11 @@ fn no_form_of_the_settings_shows_a_secret() {
     jailed(|jail| {
         jail.set_env("REHOP_BROKER__URL", "amqp://u:hunter2@h/%2f");
         jail.set_env("REHOP_BROKER__PASSWORD", SECRET);
+        jail.set_env("REHOP_BROKER__MANAGEMENT_URL", "http://u:hunter2@h:15672");
         let settings = Settings::load().unwrap();
+        assert!(settings.broker.management_url.as_ref().is_some_and(|url| url.expose().contains(SECRET)));
+        let (shown, _) = entry(&Loader::new().effective().unwrap(), "broker.management_url");
+        assert_eq!(shown, "http://u:***@h:15672");
         assert!(!format!("{settings:?}").contains(SECRET));
         assert!(!serde_json::to_string(&settings).unwrap().contains(SECRET));
     });
@@ -360,7 +524,7 @@ mod shipped {
         found
     }
 
-    /// With the comments taken off of every key that is out-commented because it has no default.
+    /// The default file, with every key uncommented.
     fn uncommented() -> String {
         let is_setting = |line: &str| {
             line.starts_with("[[")
@@ -392,9 +556,9 @@ mod shipped {
                 serde_json::to_value(settings).unwrap()
             };
             assert_eq!(shown(same), shown(settings.clone()));
-            assert_eq!(settings.broker.url.expose_secret(), DEFAULT_URL);
+            assert_eq!(settings.broker.url.expose(), DEFAULT_URL);
             let plan = |settings: &Settings| {
-                let plan = settings.plan().unwrap().queue("any").unwrap();
+                let plan = settings.resolve().unwrap().queue("any").unwrap();
                 (plan.prefetch, plan.concurrency, plan.handler_timeout)
             };
             assert_eq!(plan(&Settings::default()), plan(&Settings::load().unwrap()));
@@ -405,11 +569,14 @@ mod shipped {
     fn the_default_file_has_every_key() {
         jailed(|jail| {
             let text = uncommented();
-            // Every key that there is: unknown ones are refused, so the file has no others.
+            // Unknown keys are refused, so loading shows that the file has no others.
             file(
                 jail,
                 "config/default.toml",
-                &text.replace("cert_file", "# cert_file").replace("key_file", "# key_file"),
+                &text
+                    .replace("cert_file", "# cert_file")
+                    .replace("key_file", "# key_file")
+                    .replace("password_file", "# password_file"),
             );
             Settings::load().unwrap_or_else(|error| panic!("{error}\n{text}"));
             let documented = keys_of(&text);
@@ -423,9 +590,9 @@ mod shipped {
         });
     }
 
-    /// The keys that each table takes, as serde itself lists them when it meets one that it does not know.
+    /// The keys of each table, as serde lists them when it meets an unknown one.
     fn fields() -> Vec<(&'static str, Vec<String>)> {
-        let tables = ["", "broker", "broker.tls", "retry", "consume", "shutdown", "trace"];
+        let tables = ["", "broker", "broker.tls", "retry", "ladder", "consume", "shutdown", "trace"];
         let list = |key: String, toml: String| {
             let error = Figment::from(Toml::string(&toml)).extract::<Settings>().unwrap_err();
             let Kind::UnknownField(_, expected) = &error.kind else { panic!("{key}: {error}") };
@@ -450,6 +617,7 @@ mod shipped {
 
     #[test]
     fn the_profiles_are_valid() {
+        assert_eq!(PROFILES, [("development", DEVELOPMENT), ("production", PRODUCTION)]);
         for (profile, text) in [("development", DEVELOPMENT), ("production", PRODUCTION)] {
             jailed(|jail| {
                 file(jail, "config/default.toml", DEFAULT);

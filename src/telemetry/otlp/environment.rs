@@ -1,11 +1,11 @@
-//! The standard `OTEL_*` variables that neither the SDK nor the exporters read by themselves.
+//! The standard `OTEL_*` variables that neither the SDK nor the exporters read themselves.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::InitError;
 
-/// What is exported, each with its own endpoint if need be.
+/// The signals that are exported. Each may have its own endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
     Traces,
@@ -29,14 +29,14 @@ impl fmt::Display for Signal {
     }
 }
 
-/// How a signal travels.
+/// How a signal is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
     Grpc,
 }
 
-/// Reads variables through a function, so that tests need no process of their own.
+/// Reads variables through a function, so that tests do not need their own process.
 pub(super) struct Environment<F>(pub(super) F);
 
 impl Environment<fn(&str) -> Option<String>> {
@@ -46,12 +46,12 @@ impl Environment<fn(&str) -> Option<String>> {
 }
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
-    /// The specification treats an empty variable as one that is not set.
+    /// The specification treats an empty variable as unset.
     fn get(&self, name: &str) -> Option<String> {
         (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// The variable of this signal, else the one for all, and its name.
+    /// The value and the name of this signal's variable, else of the one for all signals.
     fn of_signal(&self, signal: Signal, what: &str) -> Option<(String, String)> {
         let own = format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.as_str().to_uppercase());
         let common = format!("OTEL_EXPORTER_OTLP_{what}");
@@ -62,7 +62,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// Whether the signal is exported. Anything but `otlp` and `none` is an error: nothing would arrive where it is looked for.
+    /// Whether the signal is exported. Any value except `otlp` and `none` is an error, because the signal would silently be
+    /// missing where it is expected.
     pub(super) fn exported(&self, signal: Signal) -> Result<bool, InitError> {
         let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_uppercase());
         match self.get(&name) {
@@ -82,7 +83,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
     }
 
-    /// Where the exporter will send to, as it works that out itself: for messages and for the choice of TLS.
+    /// The endpoint that the exporter will choose. It is needed for messages and to decide on TLS.
     pub(super) fn endpoint(&self, signal: Signal, protocol: Protocol, given: Option<&str>) -> String {
         let default = match protocol {
             Protocol::Http => "http://localhost:4318",
@@ -99,17 +100,17 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         Duration::from_millis(millis.unwrap_or(10_000))
     }
 
-    /// The file with the certificates that the collector's is checked against, and the variable that names it.
+    /// The file with the certificate authorities for the collector's certificate, and the variable that names it.
     pub(super) fn certificate(&self, signal: Signal) -> Option<(String, String)> {
         self.of_signal(signal, "CERTIFICATE")
     }
 
-    /// The files with our own certificate and its key.
+    /// The files with the client certificate and its key.
     pub(super) fn client_certificate(&self, signal: Signal) -> Option<[(String, String); 2]> {
         Some([self.of_signal(signal, "CLIENT_CERTIFICATE")?, self.of_signal(signal, "CLIENT_KEY")?])
     }
 
-    /// Whether the operator has named the service; otherwise the program's own name for it is taken.
+    /// Whether the operator has named the service. If not, the program's name for it is used.
     pub(super) fn names_service(&self) -> bool {
         self.get("OTEL_SERVICE_NAME").is_some() || self.has_resource_attribute("service.name")
     }
@@ -119,7 +120,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         attributes.split(',').filter_map(|pair| pair.split_once('=')).any(|(name, _)| name.trim() == key)
     }
 
-    /// The propagators for what a handler calls. Messages always carry W3C trace context and baggage.
+    /// The propagators for the requests that handlers make. Messages always carry W3C trace context and baggage.
     pub(super) fn propagators(&self) -> Vec<String> {
         let names = self.get("OTEL_PROPAGATORS").unwrap_or_else(|| "tracecontext,baggage".to_owned());
         names.split(',').map(|name| name.trim().to_ascii_lowercase()).collect()
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_means_http_to_this_machine() {
+    fn without_variables_signals_go_over_http_to_this_machine() {
         let environment = with(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "")]);
         assert!(!environment.disabled() && environment.exported(Signal::Logs).unwrap());
         assert_eq!(environment.protocol(Signal::Traces).unwrap(), Protocol::Http);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signals_own_variable_outdoes_the_one_for_all() {
+    fn a_signals_own_variable_overrides_the_one_for_all_signals() {
         let environment = with(&[
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
             ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "HTTP/protobuf"),
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_honoured_is_an_error_that_names_its_variable() {
+    fn an_unsupported_value_is_an_error_that_names_its_variable() {
         let environment = with(&[
             ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
             ("OTEL_LOGS_EXPORTER", "console"),

@@ -14,8 +14,8 @@ use super::InitError;
 use super::environment::{Environment, Protocol, Signal};
 use super::health::{Health, Watched};
 
-/// Builds exporters. Those over gRPC live in a runtime of their own, so that a flush works from any thread, and also when the
-/// service's runtime is busy, single-threaded or gone.
+/// Builds exporters. gRPC exporters have their own runtime, so that a flush works from any thread, even if the service's runtime
+/// is busy, single-threaded or gone.
 pub(super) struct Exporters<'a, F> {
     environment: &'a Environment<F>,
     endpoint: Option<&'a str>,
@@ -23,7 +23,7 @@ pub(super) struct Exporters<'a, F> {
     runtime: Option<Runtime>,
 }
 
-/// What the environment says about one signal's way.
+/// How one signal is exported, according to the environment.
 #[cfg_attr(
     not(any(feature = "tls-ring", feature = "tls-aws-lc")),
     allow(dead_code, reason = "certificates are for TLS")
@@ -31,9 +31,9 @@ pub(super) struct Exporters<'a, F> {
 struct Way {
     signal: Signal,
     protocol: Protocol,
-    /// Given by the program, and complete; `None` leaves it to the exporter.
+    /// The complete endpoint given by the program; `None` leaves the choice to the exporter.
     given: Option<String>,
-    /// For messages: without credentials.
+    /// The endpoint for messages, without credentials.
     shown: String,
     tls: bool,
     timeout: Duration,
@@ -47,7 +47,7 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
         Self { environment, endpoint, health, runtime: None }
     }
 
-    /// The runtime that gRPC needs, if anything goes that way. To be kept for as long as the exporters.
+    /// The runtime for gRPC, if any signal uses it. It must be kept as long as the exporters.
     pub(super) fn into_runtime(self) -> Option<Runtime> {
         self.runtime
     }
@@ -105,10 +105,10 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
         let protocol = self.environment.protocol(signal)?;
         let endpoint = self.environment.endpoint(signal, protocol, self.endpoint);
         let Endpoint { shown, tls } = inspect(&endpoint, protocol)
-            .ok_or_else(|| InitError::exporter(signal, "its endpoint is no URL such as http://collector:4318"))?;
+            .ok_or_else(|| InitError::exporter(signal, "its endpoint is not a URL such as http://collector:4318"))?;
         if tls && cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
             let problem =
-                "its endpoint wants TLS, and rehop was built without: switch a feature tls-ring or tls-aws-lc on";
+                "its endpoint needs TLS, but rehop was built without it: enable the feature tls-ring or tls-aws-lc";
             return Err(InitError::exporter(signal, problem));
         }
         let given = self.endpoint.map(|endpoint| match protocol {
@@ -134,7 +134,7 @@ struct Endpoint {
     tls: bool,
 }
 
-/// An endpoint of gRPC may do without a scheme; the exporter takes it for https then, unless it is told that it is insecure.
+/// A gRPC endpoint may have no scheme. The exporter then uses https, unless it is told that the endpoint is insecure.
 fn inspect(endpoint: &str, protocol: Protocol) -> Option<Endpoint> {
     let bare = protocol == Protocol::Grpc && !endpoint.contains("://");
     let mut url = reqwest::Url::parse(&if bare { format!("https://{endpoint}") } else { endpoint.to_owned() }).ok()?;
@@ -178,8 +178,8 @@ fn grpc<B: WithExportConfig + WithTonicConfig>(builder: B, way: &Way) -> B {
     builder.with_tls_config(tls)
 }
 
-/// The SDK exports on threads of its own, so the client is a blocking one. It is built on another thread, because it may not
-/// be built in an asynchronous context.
+/// The SDK exports on its own threads, so the client is a blocking one. It is built on another thread, because it must not be
+/// built in an asynchronous context.
 fn client(way: &Way) -> Result<reqwest::blocking::Client, InitError> {
     choose_provider();
     let build = || {
@@ -218,8 +218,8 @@ fn with_certificates(
     Ok(builder)
 }
 
-/// The HTTP client asks rustls for the process's crypto provider, and panics if there is none. A provider that the program has
-/// chosen stays.
+/// The HTTP client uses the process's rustls crypto provider, and panics if there is none. A provider that the program has
+/// chosen is kept.
 fn choose_provider() {
     #[cfg(feature = "tls-ring")]
     let provider = Some(rustls::crypto::ring::default_provider());
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_shown_without_credentials_and_tells_whether_it_wants_tls() {
+    fn an_endpoint_is_shown_without_credentials_and_its_scheme_decides_on_tls() {
         let shown = |text, protocol| inspect(text, protocol).map(|endpoint| (endpoint.shown, endpoint.tls));
         let http = shown("https://me:secret@collector:4318/v1/traces?token=secret", Protocol::Http);
         assert_eq!(http, Some(("https://collector:4318/v1/traces".to_owned(), true)));

@@ -1,6 +1,6 @@
-//! Says once that the collector is away, and once that it is back: when each signal that failed has exported something again.
+//! Logs once that the collector is unreachable, and once that it is back, which is when every failed signal has exported again.
 //!
-//! The SDK reports each failed batch in logs of its own. Those are switched off by default, and this takes their place.
+//! The SDK logs each failed batch itself. Those logs are switched off by default, and these replace them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::environment::Signal;
 
-/// How the exports of all signals fare.
+/// Whether the exports of all signals succeed.
 #[derive(Debug, Default)]
 pub(super) struct Health(Mutex<State>);
 
@@ -28,7 +28,7 @@ struct State {
 #[derive(Debug, Default, Clone)]
 struct SignalState {
     failing: bool,
-    /// Exports that failed since the start.
+    /// The number of failed exports since the start.
     failures: u64,
     last_error: String,
 }
@@ -48,7 +48,7 @@ impl Health {
         if first {
             tracing::warn!(
                 %signal, endpoint, %error,
-                "telemetry cannot be exported; the service goes on without, and what the buffers cannot hold is dropped"
+                "telemetry cannot be exported; the service continues, and telemetry that does not fit into the buffers is dropped"
             );
         }
     }
@@ -75,12 +75,12 @@ impl Health {
     }
 }
 
-/// An exporter whose failures are noticed.
+/// An exporter whose failures are counted and logged.
 #[derive(Debug)]
 pub(super) struct Watched<E> {
     pub(super) exporter: E,
     pub(super) signal: Signal,
-    /// For messages: without credentials.
+    /// The endpoint for messages, without credentials.
     pub(super) endpoint: String,
     pub(super) health: Arc<Health>,
 }

@@ -1,4 +1,4 @@
-//! What goes between a service's `tracing` calls and the exporters.
+//! The layers between a service's `tracing` calls and the exporters.
 
 use std::io::IsTerminal;
 
@@ -17,8 +17,8 @@ use tracing_subscriber::{EnvFilter, Layer};
 /// lapin's warnings print the bodies of returned messages.
 const DEFAULT_FILTER: &str = "info,lapin=error";
 
-/// Exports spans and events. What the exporters and their clients say themselves stays out: exporting that would make more of
-/// it, without end.
+/// Exports spans and events, except those of the exporters and their clients: exporting these would create more of them,
+/// endlessly.
 pub(super) fn exporting<S>(
     traces: Option<&SdkTracerProvider>,
     logs: Option<&SdkLoggerProvider>,
@@ -45,7 +45,7 @@ fn is_the_exporters_own(metadata: &Metadata<'_>) -> bool {
     krate.starts_with("opentelemetry") || OURS.contains(&krate) || krate.starts_with("hyper_")
 }
 
-/// A subscriber for services that bring none: readable lines on standard error, and everything to the exporters.
+/// Installs a subscriber for services that have none: readable lines on standard error, and everything to the exporters.
 pub(super) fn install(exporting: impl Layer<Registry> + Send + Sync + 'static) -> Result<(), TryInitError> {
     let wanted = std::env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty());
     let asked_for = wanted.as_deref().is_some_and(|filter| filter.contains("opentelemetry"));
@@ -64,8 +64,7 @@ pub(super) fn install(exporting: impl Layer<Registry> + Send + Sync + 'static) -
 
 pub(super) type Registry = tracing_subscriber::Registry;
 
-/// The SDK tells of each batch that it lost; one warning of ours takes the place of these. What it has to say about the
-/// configuration is worth reading.
+/// The SDK logs every lost batch. A single warning of ours replaces these, but its messages about the configuration are kept.
 fn is_noise(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("opentelemetry") && !metadata.name().contains(".Config.")
 }

@@ -1,4 +1,4 @@
-//! Set-up of OpenTelemetry's SDK: traces, metrics and logs over OTLP (feature `otlp`).
+//! Sets up OpenTelemetry's SDK: traces, metrics and logs over OTLP (feature `otlp`).
 
 mod environment;
 mod exporters;
@@ -28,32 +28,40 @@ use environment::{Environment, Signal};
 use exporters::Exporters;
 use health::Health;
 
-/// How long [`Telemetry::shutdown`] takes at most, by default.
+/// The default limit of [`Telemetry::shutdown`].
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Exports traces, metrics and logs as the standard `OTEL_*` variables say, and installs a `tracing` subscriber: lines on
-/// standard error, filtered by `RUST_LOG` (default `info,lapin=error`). `service` is the service's name where
-/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` give none.
+/// Exports traces, metrics and logs as configured by the standard `OTEL_*` variables, and installs a `tracing` subscriber that
+/// writes lines to standard error, filtered by `RUST_LOG` (default `info,lapin=error`). `service` is the service's name unless
+/// `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` set one.
 ///
 /// Call it once, before [`connect`](crate::connect), and [`shutdown`](Telemetry::shutdown) at the end.
 ///
 /// # Errors
 ///
-/// When a variable has a value that cannot be honoured, when a file that one names cannot be read, or when the process already
-/// has a `tracing` subscriber ([`Builder::without_subscriber`]). A collector that is away is no error.
+/// When a variable has an unsupported value, when a file that one names cannot be read, or when the process already has a
+/// `tracing` subscriber ([`Builder::without_subscriber`]). A collector that is unreachable is not an error.
 pub fn init(service: impl Into<String>) -> Result<Telemetry, InitError> {
     builder(service).init()
 }
 
-/// [`init`] with settings of the program's own.
+/// [`init`] with settings made by the program.
 pub fn builder(service: impl Into<String>) -> Builder {
-    Builder { service: service.into(), endpoint: None, subscriber: true, limit: SHUTDOWN_LIMIT, processors: Vec::new() }
+    Builder {
+        service: service.into(),
+        endpoint: None,
+        subscriber: true,
+        limit: SHUTDOWN_LIMIT,
+        processors: Vec::new(),
+        #[cfg(feature = "monitoring")]
+        prometheus: false,
+    }
 }
 
 type Processor =
     Box<dyn FnOnce(opentelemetry_sdk::trace::TracerProviderBuilder) -> opentelemetry_sdk::trace::TracerProviderBuilder>;
 
-/// Settings of [`init`] that are the program's, not the operator's.
+/// Settings of [`init`] that the program makes, not the operator.
 #[must_use = "nothing is set up until init is called"]
 pub struct Builder {
     service: String,
@@ -61,6 +69,8 @@ pub struct Builder {
     subscriber: bool,
     limit: Duration,
     processors: Vec<Processor>,
+    #[cfg(feature = "monitoring")]
+    prometheus: bool,
 }
 
 impl fmt::Debug for Builder {
@@ -70,8 +80,8 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Where all signals go, whatever the variables say: the collector's base URL, such as `http://localhost:4318`. For HTTP
-    /// the signals' paths (`/v1/traces` and so on) are added.
+    /// The collector's base URL for all signals, such as `http://localhost:4318`. It overrides the variables. For HTTP, the
+    /// signals' paths (`/v1/traces` and so on) are appended.
     pub fn endpoint(mut self, url: impl Into<String>) -> Self {
         self.endpoint = Some(url.into());
         self
@@ -84,13 +94,21 @@ impl Builder {
         self
     }
 
-    /// The longest that [`Telemetry::shutdown`] may take. Default: 5 seconds.
+    /// Records the metrics for Prometheus too, whether or not they are exported: see [`monitoring`](crate::monitoring). Once in a
+    /// process.
+    #[cfg(feature = "monitoring")]
+    pub fn with_prometheus(mut self) -> Self {
+        self.prometheus = true;
+        self
+    }
+
+    /// How long [`Telemetry::shutdown`] may take. Default: 5 seconds.
     pub fn shutdown_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Hands each span to this processor too, whether or not traces are exported.
+    /// Passes each span to this processor too, whether or not traces are exported.
     pub fn span_processor(mut self, processor: impl SpanProcessor + 'static) -> Self {
         self.processors.push(Box::new(|builder| builder.with_span_processor(processor)));
         self
@@ -128,9 +146,20 @@ impl Builder {
                 };
                 telemetry.traces = Some(builder.build());
             }
-            telemetry.metrics = metrics.map(|exporter| {
-                SdkMeterProvider::builder().with_resource(resource.clone()).with_periodic_exporter(exporter).build()
-            });
+            let mut readers = SdkMeterProvider::builder().with_resource(resource.clone());
+            let mut is_read = false;
+            if let Some(exporter) = metrics {
+                readers = readers.with_periodic_exporter(exporter);
+                is_read = true;
+            }
+            #[cfg(feature = "monitoring")]
+            if self.prometheus {
+                let reader =
+                    super::prometheus::reader().map_err(|error| InitError::exporter(Signal::Metrics, error))?;
+                readers = readers.with_reader(reader);
+                is_read = true;
+            }
+            telemetry.metrics = is_read.then(|| readers.build());
             telemetry.logs = logs.map(|exporter| {
                 SdkLoggerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build()
             });
@@ -143,7 +172,7 @@ impl Builder {
     }
 }
 
-/// The operator's names go before the program's.
+/// The operator's names override the program's.
 fn resource<F: Fn(&str) -> Option<String>>(environment: &Environment<F>, service: String) -> Resource {
     let mut builder = Resource::builder();
     if !environment.names_service() {
@@ -155,15 +184,16 @@ fn resource<F: Fn(&str) -> Option<String>>(environment: &Environment<F>, service
     builder.build()
 }
 
-/// Version 4, as the semantic conventions advise for an instance. Two instances with one id would overwrite each other's metrics.
+/// A version 4 UUID, as the semantic conventions recommend for an instance. Two instances with the same id would overwrite each
+/// other's metrics.
 fn random_uuid() -> String {
     let bits = rand::random::<u128>() & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// What [`init`] has set up. Keep it until the end, and await [`shutdown`](Self::shutdown): what is still in the buffers when
-/// it is dropped without that is lost.
+/// What [`init`] has set up. Keep it until the end, and await [`shutdown`](Self::shutdown). If it is dropped without that, what
+/// is still in the buffers is lost.
 #[must_use = "await its shutdown at the end, or the last telemetry is lost"]
 pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
@@ -185,9 +215,9 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// A layer for a `tracing` subscriber of your own: spans become children of the attempt that they were opened in, and
-    /// events become log records. It filters nothing but what the exporters say themselves; put an
-    /// [`EnvFilter`](tracing_subscriber::EnvFilter) beside it.
+    /// A layer for your own `tracing` subscriber: spans become children of the attempt in which they were opened, and events
+    /// become log records. It filters out only the exporters' own events, so combine it with an
+    /// [`EnvFilter`](tracing_subscriber::EnvFilter).
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -210,29 +240,29 @@ impl Telemetry {
                 "none" | "" => {}
                 unknown => tracing::warn!(
                     propagator = unknown,
-                    "ignoring a name in OTEL_PROPAGATORS; known are tracecontext, baggage and none"
+                    "ignoring an unknown name in OTEL_PROPAGATORS; expected tracecontext, baggage or none"
                 ),
             }
         }
         global::set_text_map_propagator(TextMapCompositePropagator::new(composed));
     }
 
-    /// Exports what is in the buffers now, within [`Builder::shutdown_limit`].
+    /// Exports what is in the buffers, within [`Builder::shutdown_limit`].
     ///
     /// # Errors
     ///
-    /// For each signal that could not be exported: what was in its buffers is lost.
+    /// When a signal could not be exported; what was in its buffers is lost.
     pub async fn flush(&self) -> Result<(), FlushError> {
         self.export(false).await
     }
 
-    /// Exports what is in the buffers and ends. It takes no longer than [`Builder::shutdown_limit`], and blocks no thread of
-    /// the runtime.
+    /// Exports what is in the buffers, then shuts down. It takes no longer than [`Builder::shutdown_limit`], and blocks no thread
+    /// of the runtime.
     ///
     /// # Errors
     ///
-    /// For each signal that could not be exported to the end: what was in its buffers is lost. Losses from before, while the
-    /// collector was away, were logged then and are not reported again.
+    /// When a signal could not be exported completely; what was left in its buffers is lost. Earlier losses, while the collector
+    /// was unreachable, were logged then and are not reported again.
     pub async fn shutdown(self) -> Result<(), FlushError> {
         self.export(true).await
     }
@@ -258,7 +288,7 @@ impl Telemetry {
     }
 }
 
-/// What the SDK's three providers have in common.
+/// The operations that the SDK's three providers share.
 trait Provider: Send {
     fn flush(&self) -> OTelSdkResult;
     fn end(&self, limit: Duration) -> OTelSdkResult;
@@ -280,8 +310,8 @@ macro_rules! provider {
 
 provider!(SdkTracerProvider, SdkMeterProvider, SdkLoggerProvider);
 
-/// Says what went wrong, if anything did. On a thread of its own: the SDK blocks, and would deadlock in a runtime of one
-/// thread. The result of its shutdown says nothing, because that is Ok after a failed export too (0.33).
+/// Flushes, and reports what went wrong. It runs on a thread of its own, because the SDK blocks and would deadlock on a runtime
+/// with one thread. The result of the SDK's shutdown is ignored, because it is Ok even after a failed export (0.33).
 fn flush(
     signal: Signal,
     provider: Box<dyn Provider>,
@@ -294,7 +324,7 @@ fn flush(
         let (before, _) = health.failures(signal);
         let flushed = loop {
             match provider.flush() {
-                // The SDK has a limit of its own, which may be shorter than ours.
+                // The SDK's own time limit may be shorter than ours.
                 Err(OTelSdkError::Timeout(_)) if Instant::now() < deadline => {}
                 result => break result,
             }
@@ -308,15 +338,15 @@ fn flush(
             Err(error) => Some(error.to_string()),
             Ok(()) => None,
         };
-        // Nobody waits any more when the limit has passed.
+        // After the limit nobody is waiting for it.
         let _ = sender.send(problem);
     };
-    // If no thread can be had, the sender is dropped with the closure, and that is reported.
+    // If no thread can be started, the sender is dropped with the closure, and this is reported.
     let _ = std::thread::Builder::new().name("rehop-flush".to_owned()).spawn(work);
     done
 }
 
-/// A runtime may not be dropped in an asynchronous context, which is where a service ends.
+/// A runtime must not be dropped in an asynchronous context, but that is where a service ends.
 struct KeptRuntime(Option<Runtime>);
 
 impl KeptRuntime {
@@ -333,22 +363,22 @@ impl Drop for KeptRuntime {
     }
 }
 
-/// Telemetry could not be set up. The service can run without.
+/// Telemetry could not be set up. The service can run without it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// A variable's value cannot be honoured.
-    #[error("{name} is {value:?}, and must be {expected}")]
+    /// A variable has an unsupported value.
+    #[error("{name} is {value:?}, but must be {expected}")]
     Variable {
         /// The variable.
         name: String,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it may say.
+        /// The values that are supported.
         expected: &'static str,
     },
     /// A file that a variable names cannot be read.
-    #[error("cannot read {path}, which {variable} names")]
+    #[error("cannot read {path}, which is named by {variable}")]
     File {
         /// The variable.
         variable: String,
@@ -374,7 +404,7 @@ pub enum InitError {
     },
     /// The process already has a `tracing` subscriber.
     #[error(
-        "a tracing subscriber is installed already; use telemetry::builder(..).without_subscriber() and add Telemetry::layer() to yours"
+        "a tracing subscriber is already installed; use telemetry::builder(..).without_subscriber() and add Telemetry::layer() to yours"
     )]
     Subscriber,
 }
@@ -392,7 +422,7 @@ pub struct FlushError {
 }
 
 impl FlushError {
-    /// The signals that were not exported to the end (`traces`, `metrics`, `logs`), each with the reason.
+    /// The signals that were not exported completely (`traces`, `metrics`, `logs`), each with the reason.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.failures.iter().map(|(signal, problem)| (signal.as_str(), problem.as_str()))
     }

@@ -1,4 +1,4 @@
-//! Who may do what, and by which certificates.
+//! Permissions and certificates.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,8 +7,9 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rehop::testing::{Broker, TlsListener, eventually};
 
-use crate::lab::{Ground, Lab, SOON};
-use crate::ledger::{Account, Place};
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
 use crate::service::{Config, Does};
 
 /// A user of the shared broker with these permissions: configure, write, read.
@@ -23,24 +24,20 @@ async fn user(ground: &Ground, broker: &Broker, lab: &mut Lab, permissions: [&st
 pub(crate) async fn least_permissions(ground: Ground) -> Account {
     let broker = ground.shared_broker().await;
     let mut lab = ground.lab("least").await;
-    // The queues and exchanges of the namespace, of which the work queue is one here.
+    // The queues and exchanges of the namespace, which includes the work queue here.
     let own = format!("^{}\\..*$", lab.config.namespace);
     user(&ground, &broker, &mut lab, [&own, &own, &own]).await;
-    let service = lab.service();
-    eventually(SOON, "the service consumes", async || service.log().contains("rehop::consumer: consuming"))
-        .await
-        .unwrap();
+    let mut service = lab.service();
+    eventually(SOON, "the service consumes", async || service.log().contains(": consuming queue=")).await.unwrap();
     lab.send(50, Does::Fail(1)).await;
     lab.send(10, Does::Permanent).await;
     lab.settled(SOON).await;
     service.stop().await;
-    let account = lab.account().await.none_queued().none_stray().none_twice();
-    assert_eq!((account.count(Place::Handled), account.count(Place::Parked)), (50, 10), "{account}");
-    account
+    lab.close(Allowed::nothing()).await
 }
 
-/// Without the right to declare or to read, the service does not start and says why. Without the right to write to an exchange it
-/// says so, and keeps what it cannot send on.
+/// Without permission to declare or to read, the service does not start and says why. Without permission to write to an exchange,
+/// it says so, and keeps the messages that it cannot send.
 pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
     let broker = ground.shared_broker().await;
     for (name, kind, lacking) in
@@ -64,18 +61,19 @@ pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
     user(&ground, &broker, &mut lab, [&own, &but, &own]).await;
     lab.declare().await;
     lab.send(10, Does::Fail(1)).await;
-    let service = lab.service();
+    let mut service = lab.service();
     // "access to exchange ..." on 3.10, "write access to exchange ..." since.
     let refused = format!("access to exchange '{}'", lab.exchange("wait"));
     eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused)).await.unwrap();
     let user = lab.config.namespace.clone();
     broker.rabbitmqctl(&["set_permissions", &user, &own, &own, &own]).await.unwrap();
+    lab.recovers(SOON / 2).await;
     lab.settled(SOON).await;
     service.stop().await;
-    lab.account().await.all_handled()
+    lab.close(Allowed::nothing()).await
 }
 
-/// An authority, and what it has signed.
+/// A certificate authority, and the certificates that it has signed.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -85,7 +83,7 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // The broker takes a certificate whose issuer has its own name for one that signed itself.
+        // The broker treats a certificate whose issuer has the same name as self-signed.
         params.distinguished_name.push(DnType::CommonName, "an authority");
         let key = KeyPair::generate().unwrap();
         Self { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
@@ -110,14 +108,14 @@ impl Authority {
 }
 
 fn file(lab: &Lab, name: &str, contents: &str) -> Option<PathBuf> {
-    let path = lab.config.record.with_file_name(name);
+    let path = lab.file(name);
     std::fs::write(&path, contents).unwrap();
     Some(path)
 }
 
 async fn encrypted(ground: &Ground, authority: &Authority, mutual: bool) -> (Arc<Broker>, Lab) {
     let broker = ground.own_broker(|builder| builder.tls(authority.listener(mutual))).await;
-    let mut lab = ground.lab_on("tls", broker.clone()).await;
+    let mut lab = ground.lab_on("tls", broker.clone());
     lab.config.url = ground.url(broker.amqps_url().unwrap());
     lab.config.ca_file = file(&lab, "ca.pem", &authority.pem);
     lab.config.startup = Duration::from_secs(5);
@@ -126,7 +124,7 @@ async fn encrypted(ground: &Ground, authority: &Authority, mutual: bool) -> (Arc
     (broker, lab)
 }
 
-/// The service does not start, and says that TLS is why.
+/// The service does not start, and names TLS as the reason.
 async fn refused(lab: &Lab, config: &Config, expected: &str) {
     let mut service = lab.service_with(config);
     assert!(!service.ended(SOON).await.unwrap(), "it does not start");
@@ -135,10 +133,10 @@ async fn refused(lab: &Lab, config: &Config, expected: &str) {
 }
 
 async fn works(lab: &Lab) -> Account {
-    let service = lab.service();
+    let mut service = lab.service();
     lab.settled(SOON).await;
     service.stop().await;
-    lab.account().await.all_handled().none_twice()
+    lab.close(Allowed::nothing()).await
 }
 
 pub(crate) async fn tls(ground: Ground) -> Account {

@@ -1,53 +1,55 @@
-//! The broker goes away under load, and comes back.
+//! The broker becomes unavailable under load, and comes back.
 
 use std::time::Duration;
 
 use rehop::testing::Broker;
 
-use crate::lab::{Ground, Lab, SOON};
-use crate::ledger::Account;
+use crate::evidence::{Witness, lasts};
+use crate::ground::{Ground, SOON};
+use crate::ledger::{Account, Allowed};
 
-/// Two services under load, a fault, and proof that work goes on after it.
-async fn under_load(ground: Ground, name: &str, fault: impl AsyncFn(&Broker)) -> Account {
+/// From the moment when the broker is ready again.
+const RECOVERY: Duration = Duration::from_secs(30);
+
+/// Two services under load, faults that each make them lose both connections, and proof that work continues afterwards.
+async fn under_load(ground: Ground, name: &str, times: usize, fault: impl AsyncFn(&Broker)) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
-    let lab = ground.lab_on(name, broker.clone()).await;
+    let mut lab = ground.lab_on(name, broker.clone());
+    lab.work_mut().prefetch = 20;
+    lab.work_mut().delivery_limit = 20;
     lab.declare().await;
-    let services = [lab.service(), lab.service()];
-    let load = lab.load(100);
+    let mut services = [lab.service(), lab.service()];
+    let load = lab.load(40);
     lab.done(100).await;
-    fault(&broker).await;
-    goes_on(&lab).await;
+    for _ in 0..times {
+        fault(&broker).await;
+        lab.recovers(RECOVERY).await;
+    }
     load.stop().await;
     lab.settled(SOON * 3).await;
-    for service in services {
+    for service in &mut services {
         service.stop().await;
     }
-    lab.account().await.none_queued().none_stray()
-}
-
-/// Waits until a hundred more messages are handled.
-pub(crate) async fn goes_on(lab: &Lab) {
-    let before = lab.record().done.len();
-    lab.done(before + 100).await;
+    lab.close(Allowed::losses(times * services.len() * 2, 20)).await
 }
 
 pub(crate) async fn restarts(ground: Ground) -> Account {
     let times = ground.times(1, 4);
-    under_load(ground, "restart", async |broker| {
-        for _ in 0..times {
-            broker.restart().await.unwrap();
-        }
+    under_load(ground, "restart", times, async |broker| {
+        let witness = Witness::new(broker).await;
+        broker.restart().await.unwrap();
+        witness.was_cut_off().await;
     })
     .await
 }
 
 pub(crate) async fn dies(ground: Ground) -> Account {
     let times = ground.times(1, 4);
-    under_load(ground, "power-cut", async |broker| {
-        for _ in 0..times {
-            broker.kill().await.unwrap();
-            broker.start_again().await.unwrap();
-        }
+    under_load(ground, "power-cut", times, async |broker| {
+        let witness = Witness::new(broker).await;
+        broker.kill().await.unwrap();
+        broker.start_again().await.unwrap();
+        witness.was_cut_off().await;
     })
     .await
 }
@@ -61,9 +63,11 @@ pub(crate) async fn stops_for_long(ground: Ground) -> Account {
 }
 
 async fn frozen_for(ground: Ground, name: &str, time: Duration) -> Account {
-    under_load(ground, name, async |broker| {
+    under_load(ground, name, 1, async |broker| {
+        let witness = Witness::new(broker).await;
         broker.pause().await.unwrap();
-        tokio::time::sleep(time).await;
+        witness.gets_no_answer(Duration::from_secs(1)).await;
+        lasts(time - Duration::from_secs(1)).await;
         broker.resume().await.unwrap();
     })
     .await

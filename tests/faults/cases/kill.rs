@@ -1,11 +1,12 @@
-//! SIGKILL at each step of a hop.
-
-use std::time::Duration;
+//! SIGKILL around the handler, and at random.
 
 use rehop::testing::{ProxyConnection, eventually};
 
-use crate::lab::{Ground, Lab, SOON, between};
-use crate::ledger::Account;
+use crate::evidence::{between, quiet};
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
+use crate::record::Step;
 use crate::service::Does;
 
 const MESSAGES: usize = 20;
@@ -13,31 +14,37 @@ const MESSAGES: usize = 20;
 /// As many handlers as messages, so that all are at the same step.
 async fn lab(ground: &Ground, name: &str) -> Lab {
     let mut lab = ground.lab(name).await;
-    lab.config.concurrency = MESSAGES as u16;
-    lab.config.delays = vec![3000];
+    lab.work_mut().concurrency = MESSAGES as u16;
+    lab.work_mut().delays = vec![3000];
     lab.declare().await;
     lab
 }
 
-/// A fresh service finishes what the killed one has left.
-async fn finish(lab: &Lab) -> Account {
+/// A fresh service finishes what the killed one has left, with exactly the allowed duplicates.
+async fn finish(lab: &Lab, duplicates: usize) -> Account {
     let mut service = lab.service();
     service.go().await;
     lab.settled(SOON).await;
     service.stop().await;
-    lab.account().await.all_handled()
+    let account = lab.close(Allowed::losses(1, MESSAGES)).await;
+    assert_eq!(account.duplicates, duplicates, "what was not acked ends twice, and nothing else: {account}");
+    account
 }
 
 pub(crate) async fn before_the_handler(ground: Ground) -> Account {
     let mut lab = lab(&ground, "kill-before").await;
-    lab.config.concurrency = 1;
-    lab.send(MESSAGES, Does::Gate).await;
+    lab.work_mut().concurrency = 1;
+    // Settled messages open the window to more than one.
+    let opening = 4 * MESSAGES;
+    lab.send(opening, Does::Succeed).await;
     let service = lab.service();
-    lab.started(1).await;
-    lab.depth(&lab.config.queue, 0).await;
+    lab.done(opening).await;
+    lab.send(MESSAGES, Does::Gate).await;
+    lab.started(opening + 1).await;
+    lab.depth(lab.work(), 0).await;
     service.kill().await;
-    assert_eq!(lab.record().started.len(), 1, "one message is at its handler, the others are before it");
-    finish(&lab).await.none_twice()
+    assert_eq!(lab.count(Step::Started), opening + 1, "one message is at its handler, the others are before it");
+    finish(&lab, 0).await
 }
 
 pub(crate) async fn in_the_handler(ground: Ground) -> Account {
@@ -46,7 +53,7 @@ pub(crate) async fn in_the_handler(ground: Ground) -> Account {
     let service = lab.service();
     lab.started(MESSAGES).await;
     service.kill().await;
-    finish(&lab).await.none_twice()
+    finish(&lab, 0).await
 }
 
 pub(crate) async fn after_the_handler(ground: Ground) -> Account {
@@ -59,9 +66,7 @@ pub(crate) async fn after_the_handler(ground: Ground) -> Account {
     lab.done(MESSAGES).await;
     service.kill().await;
     drop(proxy);
-    let account = finish(&lab).await;
-    assert_eq!(account.duplicates, MESSAGES, "none was acked: {account}");
-    account
+    finish(&lab, MESSAGES).await
 }
 
 pub(crate) async fn before_the_confirm(ground: Ground) -> Account {
@@ -74,9 +79,7 @@ pub(crate) async fn before_the_confirm(ground: Ground) -> Account {
     lab.depth(&lab.tier(3000), MESSAGES as u32).await;
     service.kill().await;
     drop(proxy);
-    let account = finish(&lab).await;
-    assert_eq!(account.duplicates, MESSAGES, "original and copy both end: {account}");
-    account
+    finish(&lab, MESSAGES).await
 }
 
 pub(crate) async fn between_confirm_and_ack(ground: Ground) -> Account {
@@ -90,9 +93,7 @@ pub(crate) async fn between_confirm_and_ack(ground: Ground) -> Account {
     quiet(ProxyConnection::bytes_to_client, &proxy.connection(1).unwrap()).await;
     service.kill().await;
     drop(proxy);
-    let account = finish(&lab).await;
-    assert_eq!(account.duplicates, MESSAGES, "original and copy both end: {account}");
-    account
+    finish(&lab, MESSAGES).await
 }
 
 pub(crate) async fn after_the_ack(ground: Ground) -> Account {
@@ -107,41 +108,33 @@ pub(crate) async fn after_the_ack(ground: Ground) -> Account {
         .await
         .unwrap();
     service.kill().await;
-    let account = finish(&lab).await;
-    assert!(account.duplicates < MESSAGES, "acks count: {account}");
-    account
-}
-
-/// Waits until no more bytes pass.
-async fn quiet(bytes: impl Fn(&ProxyConnection) -> u64, connection: &ProxyConnection) {
-    let mut last = (bytes(connection), std::time::Instant::now());
-    eventually(SOON, "all bytes have passed", async || {
-        let now = bytes(connection);
-        if now != last.0 {
-            last = (now, std::time::Instant::now());
-        }
-        last.1.elapsed() > Duration::from_millis(300)
-    })
-    .await
-    .unwrap();
+    let mut service = lab.service();
+    lab.settled(SOON).await;
+    service.stop().await;
+    // Quorum queues lose the last acks of a connection that ends right after them (4.3), but not all.
+    lab.close(Allowed::losses(1, MESSAGES - 1)).await
 }
 
 pub(crate) async fn at_random(ground: Ground) -> Account {
     let mut lab = ground.lab("kill-at-random").await;
-    lab.config.immediate = 1;
-    lab.config.delivery_limit = 20;
+    lab.work_mut().immediate = 1;
+    lab.work_mut().delivery_limit = 20;
+    lab.work_mut().prefetch = 20;
     lab.declare().await;
     let services = [lab.supervised(), lab.supervised()];
-    let load = lab.load(200);
+    let load = lab.load(80);
     let kills = ground.times(30, 300);
     for kill in 0..kills {
         tokio::time::sleep(between(20, 600)).await;
         services[kill % services.len()].kill().await;
     }
+    lab.recovers(SOON / 2).await;
     load.stop().await;
     lab.settled(SOON).await;
+    let mut deaths = 0;
     for service in services {
-        service.stop().await;
+        deaths += service.stop().await;
     }
-    lab.account().await.none_queued().none_stray().with_note(format!("{kills} kills"))
+    assert!(deaths >= kills - 1, "each kill took a process: {deaths} of {kills}");
+    lab.close(Allowed::losses(kills, 20)).await.with_note(format!("{kills} kills"))
 }

@@ -1,36 +1,59 @@
 //! The broker refuses: alarms, and queues that are full.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::broker::goes_on;
-use crate::lab::{Ground, SOON};
-use crate::ledger::{Account, Place};
+use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, lasts, no_alarm_is_on};
+use crate::ground::{Ground, SOON};
+use crate::ledger::{Account, Allowed};
+use crate::record::Step;
 use crate::service::Does;
 
-async fn alarm(ground: Ground, name: &str, raise: &[&str], clear: &[&str]) -> Account {
+/// From the moment when the broker accepts messages again.
+const RECOVERY: Duration = Duration::from_secs(30);
+
+/// A resource that can run out.
+pub(crate) struct Alarm {
+    pub(crate) resource: &'static str,
+    pub(crate) raise: [&'static str; 2],
+    pub(crate) clear: [&'static str; 2],
+}
+
+pub(crate) const MEMORY: Alarm = Alarm {
+    resource: "memory",
+    raise: ["set_vm_memory_high_watermark", "0.0001"],
+    clear: ["set_vm_memory_high_watermark", "0.6"],
+};
+
+const DISK: Alarm =
+    Alarm { resource: "disk", raise: ["set_disk_free_limit", "9000GB"], clear: ["set_disk_free_limit", "50MB"] };
+
+async fn alarm(ground: Ground, alarm: Alarm) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
-    let lab = ground.lab_on(name, broker.clone()).await;
+    let lab = ground.lab_on(alarm.resource, broker.clone());
     lab.declare().await;
-    let service = lab.service();
-    let load = lab.load(100);
+    let mut service = lab.service();
+    let load = lab.load(40);
     lab.done(100).await;
-    broker.rabbitmqctl(raise).await.unwrap();
-    // Longer than the service waits for one answer.
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    broker.rabbitmqctl(clear).await.unwrap();
-    goes_on(&lab).await;
+    broker.rabbitmqctl(&alarm.raise).await.unwrap();
+    alarm_is_on(&broker, alarm.resource).await;
+    blocked(&broker, "service").await;
+    // Longer than the service waits for an answer.
+    lasts(Duration::from_secs(8)).await;
+    broker.rabbitmqctl(&alarm.clear).await.unwrap();
+    no_alarm_is_on(&broker).await;
+    lab.recovers(RECOVERY).await;
     load.stop().await;
     lab.settled(SOON * 2).await;
     service.stop().await;
-    lab.account().await.none_queued().none_stray()
+    lab.close(Allowed::nothing()).await
 }
 
 pub(crate) async fn memory(ground: Ground) -> Account {
-    alarm(ground, "memory", &["set_vm_memory_high_watermark", "0.0001"], &["set_vm_memory_high_watermark", "0.6"]).await
+    alarm(ground, MEMORY).await
 }
 
 pub(crate) async fn disk(ground: Ground) -> Account {
-    alarm(ground, "disk", &["set_disk_free_limit", "9000GB"], &["set_disk_free_limit", "50MB"]).await
+    alarm(ground, DISK).await
 }
 
 /// A queue with room for one message refuses copies until there is room for all.
@@ -38,52 +61,56 @@ async fn full(ground: Ground, name: &str, queue: &str, does: Does) -> Account {
     let broker = ground.shared_broker().await;
     let lab = ground.lab(name).await;
     lab.declare().await;
-    let pattern = format!("^{}\\.{queue}$", lab.config.namespace);
-    let definition = r#"{"max-length":1,"overflow":"reject-publish"}"#;
-    broker
-        .rabbitmqctl(&["set_policy", lab.config.namespace.as_str(), &pattern, definition, "--apply-to", "queues"])
-        .await
-        .unwrap();
-    lab.send(300, does).await;
-    let service = lab.service();
+    let queue = lab.exchange(queue);
+    let policy = Policy::set(&broker, &queue, ROOM_FOR_ONE).await;
+    let (messages, client) = (300, lab.client().await);
+    lab.send(messages, does).await;
+    let mut service = lab.service();
     lab.started(2).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let attempts = lab.record().started.len();
-    broker.rabbitmqctl(&["clear_policy", lab.config.namespace.as_str()]).await.unwrap();
+    lasts(Duration::from_secs(5)).await;
+    let (attempts, taken) =
+        (lab.count(Step::Failed), lab.count(Step::Succeeded) + client.depth(&queue).await.unwrap() as usize);
+    assert!(taken < attempts, "copies were refused: {attempts} attempts have failed, {taken} copies were taken");
+    policy.clear().await;
+    lab.recovers_when(Instant::now(), SOON, "what was refused is taken", async || {
+        let depth = client.depth(&queue).await.map_err(|error| error.to_string())? as usize;
+        let taken = lab.count(Step::Succeeded) + depth;
+        if taken > attempts { Ok(true) } else { Err(format!("{taken} copies")) }
+    })
+    .await;
     lab.settled(SOON * 2).await;
     service.stop().await;
-    let account = lab.account().await.none_queued().none_stray();
-    account.with_note(format!("{attempts} attempts while full"))
+    lab.close(Allowed::nothing()).await.with_note(format!("{attempts} attempts, {taken} copies while full"))
 }
 
 pub(crate) async fn full_wait_queue(ground: Ground) -> Account {
-    full(ground, "full-wait", "wait\\.200", Does::Fail(1)).await.all_handled()
+    full(ground, "full-wait", "wait.200", Does::Fail(1)).await
 }
 
 pub(crate) async fn full_parked_queue(ground: Ground) -> Account {
-    let account = full(ground, "full-parked", "orders\\.parked", Does::Permanent).await;
-    assert_eq!(account.count(Place::Parked), account.sent, "all are parked in the end: {account}");
-    account
+    full(ground, "full-parked", "orders.parked", Does::Permanent).await
 }
 
-/// A subscription that the broker ends because a message was not settled in time: the message comes again, alone.
+/// The broker ends a subscription because a message was not settled in time. Only this message comes again.
 pub(crate) async fn ack_timeout(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 10000")).await;
-    let mut lab = ground.lab_on("ack-timeout", broker).await;
-    lab.config.handler_timeout = Duration::from_secs(200);
+    let mut lab = ground.lab_on("ack-timeout", broker);
+    lab.work_mut().handler_timeout = Duration::from_secs(200);
     lab.config.grace = Duration::from_secs(1);
     lab.declare().await;
-    let service = lab.service();
+    let mut service = lab.service();
     for _ in 0..3 {
         lab.send(1, Does::HangOnce).await;
         lab.send(30, Does::Succeed).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        lasts(Duration::from_secs(1)).await;
     }
-    // Each message that timed out may be told by a cancel of its own, and work goes on between them.
+    // Each message that timed out may cause its own cancel, and work continues in between.
     lab.settled(SOON * 3).await;
+    let come_again = lab.record().by_message().values().filter(|entries| entries.len() > 2).count();
+    assert_eq!(come_again, 3, "each message that hung has come again");
     lab.send(100, Does::Succeed).await;
     lab.send(20, Does::Fail(1)).await;
     lab.settled(SOON).await;
     service.stop().await;
-    lab.account().await.all_handled()
+    lab.close(Allowed::losses(3, 1)).await
 }

@@ -1,26 +1,37 @@
 //! The faults.
 
 mod access;
+mod accounts;
 mod broker;
 mod cluster;
 mod handler;
 mod hostile;
 mod kill;
 mod limits;
+mod looks;
 mod network;
+mod parked;
 mod poison;
+mod rolling;
+mod several;
 mod shutdown;
 mod soak;
+mod stalls;
+mod steps;
+mod strategies;
 mod topology;
 mod upgrade;
+mod versions;
+mod waits;
 
 use crate::runner::{Case, Needs, case};
 
 pub(crate) use soak::lasts as soak_lasts;
 
 pub(crate) fn all() -> Vec<Case> {
-    use Needs::{Broker, Cluster, Corner};
+    use Needs::{Broker, Corner, Docker, Machine};
     vec![
+        case(Corner, "the ledger notices each way in which an account can be wrong", accounts::are_checked),
         case(Corner, "the process is killed before a handler has seen the messages", kill::before_the_handler),
         case(Corner, "the process is killed in the handler", kill::in_the_handler),
         case(Corner, "the process is killed after the handler and before the ack", kill::after_the_handler),
@@ -31,6 +42,13 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case(Corner, "the process is killed between the confirm and the ack", kill::between_confirm_and_ack),
         case(Corner, "the process is killed after the ack", kill::after_the_ack),
+        case(Corner, "the process is killed at each step that changes something", steps::in_fair_weather),
+        case(
+            Corner,
+            "the process is killed at each step while the parked queue is full",
+            steps::while_the_parked_queue_is_full,
+        ),
+        case(Corner, "the process is killed at each step while confirms come late", steps::while_confirms_are_late),
         case(Corner, "processes are killed at random moments under load", kill::at_random),
         case(Corner, "a message that kills its process parks itself and no innocent, with one instance", |ground| {
             poison::alone(ground, 1)
@@ -45,19 +63,25 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case(Corner, "three messages that kill their process park themselves and no innocent", poison::three),
         case(Corner, "a handler that panics takes no neighbour with it", handler::panics),
-        case(Corner, "a handler that hangs for ever takes no neighbour with it", handler::hangs),
+        case(Corner, "a handler that hangs forever takes no neighbour with it", handler::hangs),
         case(Corner, "a handler that blocks its thread takes no neighbour with it", handler::blocks),
         case(Corner, "a handler that takes much memory takes no neighbour with it", handler::allocates),
         case(Corner, "the connections are cut again and again", network::cut),
         case(Corner, "the connections are reset again and again", network::reset),
         case(Corner, "the connections are slow", network::slow),
         case(Corner, "the network is silent for a time", network::half_open),
-        case(Corner, "the connections are half-open for ever, and new ones work", network::silent_for_ever),
+        case(Corner, "the connections are half-open forever, and new ones work", network::silent_forever),
         case(Corner, "the broker refuses new connections for a time", network::refused),
         case(Corner, "only the consuming connection breaks, again and again", network::only_consuming),
         case(Corner, "only the publishing connection breaks, again and again", network::only_publishing),
         case(Corner, "no ack arrives any more", network::no_acks),
         case(Corner, "no confirm arrives any more", network::no_confirms),
+        case(Corner, "confirms are late, and the connection is kept", network::late_confirms),
+        case(Corner, "confirms come too late", network::confirms_that_come_too_late),
+        case(Corner, "clocks are an hour off, and jump", waits::clocks_that_jump),
+        case(Corner, "the service is restarted again and again under a backlog", rolling::restarts_under_a_backlog),
+        case(Corner, "the shipped defaults bear lost connections", rolling::shipped_defaults),
+        case(Corner, "the production profile bears lost connections", rolling::production_profile),
         case(Corner, "the work queue is deleted while messages wait", topology::work_queue),
         case(Corner, "the work queue is deleted while no service runs", topology::work_queue_while_away),
         case(Corner, "a wait queue is deleted", topology::wait_queue),
@@ -65,7 +89,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "the return exchange is deleted while messages wait", topology::return_exchange).long_only(),
         case(Corner, "the park exchange is deleted", topology::park_exchange),
         case(Corner, "the parked queue is deleted", topology::parked_queue),
-        case(Corner, "the binding that brings messages home is deleted", topology::binding_home),
+        case(Corner, "the binding that returns messages to the work queue is deleted", topology::return_binding),
         case(Corner, "the wait queue and the stray queue are deleted", topology::stray_queue),
         case(Corner, "a wait queue is full and refuses", limits::full_wait_queue),
         case(Corner, "the parked queue is full and refuses", limits::full_parked_queue),
@@ -73,15 +97,91 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "the service is told to stop twice", shutdown::twice),
         case(Corner, "the service stops while its handlers hang", shutdown::past_the_grace_time),
         case(Corner, "the service stops while the broker is away", shutdown::while_the_broker_is_away),
+        case(Corner, "the service stops while it connects to silence", shutdown::while_it_connects_to_silence),
         case(Corner, "the service stops while the network is silent", shutdown::while_the_network_is_silent),
+        case(Corner, "the service stops while the parked queue is full", shutdown::while_the_parked_queue_is_full),
+        case(
+            Corner,
+            "the parked queue is full, the consuming connection is lost, and there is room",
+            stalls::full_and_cut,
+        ),
+        case(Corner, "the right to park is taken away and given back", stalls::one_right_taken),
+        case(Corner, "parked and stray messages are looked at forty times", looks::without_a_policy),
+        case(Corner, "parked and stray messages are looked at forty times under a limit of two", looks::with_a_policy),
+        case(Corner, "parked and stray messages are listed again and again", looks::listed),
+        case(
+            Corner,
+            "parked messages are listed until a policy's limit, and the warning comes first",
+            looks::listed_under_a_policy,
+        ),
+        case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay),
+        case(Corner, "an operator is killed at each step of a discard", parked::kills::in_a_discard),
+        case(Corner, "an operator is killed at each step of an edit", parked::edits::in_an_edit),
+        case(Corner, "an operator is killed at each step of an import", parked::kills::in_an_import),
+        case(Corner, "operators are killed at random moments of a replay", parked::kills::at_random),
+        case(Corner, "two operators move the same parked messages", parked::trouble::two_operators),
+        case(
+            Corner,
+            "a replay stops at its canary while the consumer still fails",
+            parked::trouble::consumer_still_fails,
+        ),
+        case(Corner, "the work queue is full and refuses a replay", parked::trouble::work_queue_is_full),
+        case(Corner, "messages park again during their replay", parked::trouble::parks_again),
+        case(Corner, "the parked queue is deleted during a replay", parked::trouble::parked_queue_is_deleted),
+        case(Corner, "copies are returned to an operator amidst a replay", parked::trouble::copies_are_returned),
+        case(Corner, "many parked messages are listed in little memory", parked::trouble::listed_in_bounded_memory)
+            .long_only(),
+        case(Broker, "the broker is restarted during a replay", parked::trouble::broker_restarts),
+        case(Corner, "poison in one queue leaves the slow messages of another alone", several::poison_in_one),
+        case(
+            Corner,
+            "one queue's parked queue is full, and the other queue works on",
+            several::parked_queue_of_one_is_full,
+        ),
+        case(Corner, "one of two queues is deleted, and the other works on", several::one_is_deleted),
         case(Corner, "a newer version of the service has other delays", upgrade::other_delays),
+        case(Corner, "messages wait in their queue through kills and restarts", strategies::native),
+        case(Corner, "the process is killed while messages wait in it", strategies::killed_while_holding),
+        case(
+            Corner,
+            "messages with the same key stay in order through kills, lost connections and restarts",
+            strategies::order_by_key,
+        ),
+        case(
+            Corner,
+            "all messages of a queue stay in order through kills, lost connections and restarts",
+            strategies::order_of_all,
+        ),
+        case(
+            Corner,
+            "a message that kills its process parks itself and no innocent, in an ordered queue",
+            strategies::poison_in_order,
+        ),
         case(Broker, "the broker is restarted under load", broker::restarts),
         case(Broker, "the broker dies under load", broker::dies).long_only(),
         case(Broker, "the broker is frozen for a moment", broker::stops_for_a_moment).long_only(),
         case(Broker, "the broker is frozen for long", broker::stops_for_long).long_only(),
+        case(Broker, "the process is killed at each step during an alarm", steps::during_an_alarm),
         case(Broker, "a memory alarm is raised and cleared", limits::memory),
         case(Broker, "a disk alarm is raised and cleared", limits::disk).long_only(),
+        case(Broker, "the service stops while the broker is frozen", shutdown::while_the_broker_is_frozen),
+        case(Broker, "the service stops during an alarm", shutdown::during_an_alarm),
+        case(Broker, "handlers are slower together than the ack timeout", stalls::slower_than_the_ack_timeout)
+            .long_only(),
+        case(Broker, "an alarm lasts longer than the ack timeout", stalls::an_alarm_longer_than_the_ack_timeout)
+            .long_only(),
+        case(
+            Machine,
+            "ten messages that kill their process park themselves and no innocent, on a busy machine",
+            poison::ten_on_a_busy_machine,
+        ),
         case(Broker, "messages are not acked in time", limits::ack_timeout).long_only(),
+        case(
+            Broker,
+            "messages wait in the process for longer than the broker allows",
+            strategies::held_for_longer_than_the_broker_allows,
+        )
+        .long_only(),
         case(Corner, "queues have names of 255 bytes, with spaces, and beyond ASCII", hostile::names),
         case(Corner, "routing keys are empty and 255 bytes long", hostile::routing_keys),
         case(Corner, "every type of AMQP field comes back unchanged", hostile::fields),
@@ -91,11 +191,14 @@ pub(crate) fn all() -> Vec<Case> {
         case(Broker, "the broker is reached by TLS, and a wrong authority is refused", access::tls),
         case(Broker, "the broker asks for a certificate of the client", access::mutual_tls),
         case(Broker, "the service runs on through cut connections, flat in memory and files", soak::flat).long_only(),
-        case(Cluster, "the leaders of the work, wait and parked queue are killed in turn", cluster::leaders)
+        case(Docker, "the leaders of the work, wait and parked queue are killed in turn", cluster::leaders).long_only(),
+        case(Docker, "a node is cut off from the others", cluster::cut_off).long_only(),
+        case(Docker, "the only node of an existing queue is down when the service starts", cluster::home_node)
             .long_only(),
-        case(Cluster, "a node is cut off from the others", cluster::cut_off).long_only(),
-        case(Cluster, "the only node of an existing queue is down when the service starts", cluster::home_node)
-            .long_only(),
-        case(Cluster, "the majority is lost and regained", cluster::majority).long_only(),
+        case(Docker, "the majority is lost and regained", cluster::majority).long_only(),
+        case(Docker, "a member leaves the cluster for good and another one comes", cluster::another_member).long_only(),
+        case(Docker, "the broker is upgraded with messages everywhere", versions::upgraded).long_only(),
+        case(Docker, "the broker refuses an upgrade, and goes back", versions::refused).long_only(),
+        case(Machine, "thousands of messages come due together", waits::due_together),
     ]
 }

@@ -1,126 +1,206 @@
-//! The connections between service and broker break in the ways of real networks.
+//! The connections between service and broker break in the ways that real networks do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rehop::testing::{Proxy, ProxyConnection, eventually};
+use rehop::testing::{Proxy, ProxyConnection};
 
-use super::broker::goes_on;
-use crate::lab::{Ground, SOON, between};
-use crate::ledger::Account;
+use crate::evidence::{all_arrived, all_broken, between, broken, lasts, replaced};
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
 
-/// A service behind a proxy, under load that does not pass the proxy.
-async fn under_load(ground: Ground, name: &str, fault: impl AsyncFn(&Ground, &Proxy)) -> Account {
+/// From the moment when the network works again.
+const RECOVERY: Duration = Duration::from_secs(30);
+/// How many messages can come back with each connection that breaks.
+const PREFETCH: u16 = 20;
+
+async fn lab(ground: &Ground, name: &str) -> Lab {
     let mut lab = ground.lab(name).await;
-    // A lost connection charges a delivery to whatever it held.
-    lab.config.delivery_limit = 100;
+    // A lost connection charges one delivery to every message that it held.
+    lab.work_mut().delivery_limit = 100;
+    lab.work_mut().prefetch = PREFETCH;
     lab.declare().await;
-    let (service, proxy) = lab.service_behind().await;
-    let load = lab.load(100);
+    lab
+}
+
+/// A service behind a proxy, under load that does not pass the proxy. The fault says how many connections it broke.
+async fn under_load(lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> usize) -> Account {
+    under_load_of(40, lab, fault).await
+}
+
+async fn under_load_of(per_second: u32, lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> usize) -> Account {
+    let (mut service, proxy) = lab.service_behind().await;
+    let load = lab.load(per_second);
     lab.done(50).await;
-    fault(&ground, &proxy).await;
-    goes_on(&lab).await;
+    let losses = fault(&proxy).await;
+    lab.recovers(RECOVERY).await;
     load.stop().await;
     lab.settled(SOON * 2).await;
     service.stop().await;
-    lab.account().await.none_queued().none_stray()
+    let account = lab.close(Allowed::losses(losses, PREFETCH.into())).await;
+    if losses > 0 { account.with_note(format!("{losses} connections lost")) } else { account }
 }
 
-async fn repeatedly(ground: &Ground, proxy: &Proxy, fault: impl Fn(&Proxy)) {
-    for _ in 0..ground.times(10, 100) {
+async fn repeatedly(ground: &Ground, proxy: &Proxy, fault: impl Fn(&Proxy)) -> usize {
+    let mut losses = 0;
+    for _ in 0..ground.times(8, 100) {
         tokio::time::sleep(between(50, 700)).await;
-        fault(proxy);
+        losses += all_broken(proxy, &fault).await;
     }
+    losses
 }
 
 pub(crate) async fn cut(ground: Ground) -> Account {
-    under_load(ground, "cut", async |ground, proxy| repeatedly(ground, proxy, Proxy::cut).await).await
+    under_load(lab(&ground, "cut").await, async |proxy| repeatedly(&ground, proxy, Proxy::cut).await).await
 }
 
 pub(crate) async fn reset(ground: Ground) -> Account {
-    under_load(ground, "reset", async |ground, proxy| repeatedly(ground, proxy, Proxy::reset).await).await
+    under_load(lab(&ground, "reset").await, async |proxy| repeatedly(&ground, proxy, Proxy::reset).await).await
 }
 
 pub(crate) async fn slow(ground: Ground) -> Account {
-    under_load(ground, "slow", async |_, proxy| {
+    let mut lab = lab(&ground, "slow").await;
+    // The connection is slow, but alive.
+    lab.config.heartbeat = Duration::from_secs(60);
+    under_load(lab, async |proxy| {
+        let (accepted, before) = (proxy.accepted(), proxy.bytes_to_client());
         proxy.delay(Duration::from_millis(150));
         proxy.rate(20_000);
-        tokio::time::sleep(Duration::from_secs(8)).await;
+        lasts(Duration::from_secs(8)).await;
+        let passed = proxy.bytes_to_client() - before;
+        assert!(passed < 8 * 2 * 20_000 * 5 / 4, "the line was slow: {passed} bytes in 8 s");
         proxy.delay(Duration::ZERO);
         proxy.rate(0);
+        all_arrived(proxy).await;
+        // Connections that waited too long for an answer were given up.
+        proxy.accepted() - accepted
     })
     .await
 }
 
 pub(crate) async fn half_open(ground: Ground) -> Account {
-    under_load(ground, "half-open", async |_, proxy| {
+    under_load(lab(&ground, "half-open").await, async |proxy| {
+        let before = proxy.bytes_to_broker() + proxy.bytes_to_client();
+        let accepted = proxy.accepted();
         proxy.pause();
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        let at_once = proxy.bytes_to_broker() + proxy.bytes_to_client();
+        lasts(Duration::from_secs(10)).await;
+        let after = proxy.bytes_to_broker() + proxy.bytes_to_client();
+        assert!(after - at_once < 16 * 1024 && before > 0, "the network was silent: {} bytes", after - at_once);
         proxy.resume();
+        // Each attempt to reconnect was a connection too.
+        2 + proxy.accepted() - accepted
     })
     .await
 }
 
-/// Both connections stay open for ever and silent, and new ones work.
-pub(crate) async fn silent_for_ever(ground: Ground) -> Account {
-    under_load(ground, "silent", async |_, proxy| {
+/// Both connections stay open and silent forever, and new ones work.
+pub(crate) async fn silent_forever(ground: Ground) -> Account {
+    under_load(lab(&ground, "silent").await, async |proxy| {
         for connection in proxy.connections() {
             connection.pause();
         }
         replaced(proxy, 2).await;
         replaced(proxy, 3).await;
+        2
     })
     .await
 }
 
 pub(crate) async fn refused(ground: Ground) -> Account {
-    under_load(ground, "refused", async |_, proxy| {
+    under_load(lab(&ground, "refused").await, async |proxy| {
         proxy.refuse().await;
-        proxy.reset();
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (accepted, losses) = (proxy.accepted(), all_broken(proxy, Proxy::reset).await);
+        lasts(Duration::from_secs(3)).await;
+        assert_eq!((proxy.accepted(), proxy.open()), (accepted, 0), "nobody got in");
         proxy.accept().await.unwrap();
+        losses
     })
     .await
 }
 
 pub(crate) async fn only_consuming(ground: Ground) -> Account {
-    under_load(ground, "consuming", async |ground, proxy| one_only(ground, proxy, 0, ProxyConnection::reset).await)
-        .await
+    under_load(lab(&ground, "consuming").await, async |proxy| one_only(&ground, proxy, 0).await).await
 }
 
 pub(crate) async fn only_publishing(ground: Ground) -> Account {
-    under_load(ground, "publishing", async |ground, proxy| one_only(ground, proxy, 1, ProxyConnection::reset).await)
-        .await
+    under_load(lab(&ground, "publishing").await, async |proxy| one_only(&ground, proxy, 1).await).await
 }
 
-pub(crate) async fn no_acks(ground: Ground) -> Account {
-    under_load(ground, "no-acks", async |_, proxy| {
-        let accepted = proxy.accepted();
-        proxy.connection(0).unwrap().pause_to_broker();
-        replaced(proxy, accepted).await;
-    })
-    .await
-}
-
-pub(crate) async fn no_confirms(ground: Ground) -> Account {
-    under_load(ground, "no-confirms", async |_, proxy| {
-        let accepted = proxy.accepted();
-        proxy.connection(1).unwrap().pause_to_client();
-        replaced(proxy, accepted).await;
-    })
-    .await
-}
-
-/// Breaks one of the two connections again and again; the other one stays what it is.
-async fn one_only(ground: &Ground, proxy: &Proxy, mut index: usize, fault: impl Fn(&ProxyConnection)) {
-    for _ in 0..ground.times(10, 50) {
+/// Breaks one of the two connections again and again; the other one stays open.
+async fn one_only(ground: &Ground, proxy: &Proxy, index: usize) -> usize {
+    let other = proxy.connection(1 - index).unwrap();
+    let (times, mut victim) = (ground.times(8, 50), index);
+    for _ in 0..times {
         tokio::time::sleep(between(50, 400)).await;
         let accepted = proxy.accepted();
-        fault(&proxy.connection(index).unwrap());
+        broken(&proxy.connection(victim).unwrap(), ProxyConnection::reset).await;
         replaced(proxy, accepted).await;
-        index = accepted;
+        victim = accepted;
     }
+    assert!(other.is_open(), "the other connection was not touched");
+    times
 }
 
-async fn replaced(proxy: &Proxy, accepted: usize) {
-    eventually(SOON, "another connection was made", async || proxy.accepted() > accepted).await.unwrap();
+/// Only the heartbeat can detect that acks do not arrive.
+pub(crate) async fn no_acks(ground: Ground) -> Account {
+    under_load(lab(&ground, "no-acks").await, async |proxy| {
+        let (accepted, consuming) = (proxy.accepted(), proxy.connection(0).unwrap());
+        consuming.pause_to_broker();
+        let passed = consuming.bytes_to_broker();
+        replaced(proxy, accepted).await;
+        assert!(consuming.bytes_to_broker() - passed < 16 * 1024, "acks were held");
+        1
+    })
+    .await
+}
+
+/// The missing confirm ends the connection, because no heartbeat is missed that soon.
+pub(crate) async fn no_confirms(ground: Ground) -> Account {
+    let mut lab = lab(&ground, "no-confirms").await;
+    lab.config.heartbeat = Duration::from_secs(60);
+    under_load(lab, async |proxy| {
+        let (accepted, publishing) = (proxy.accepted(), proxy.connection(1).unwrap());
+        publishing.pause_to_client();
+        let begun = Instant::now();
+        replaced(proxy, accepted).await;
+        assert!(begun.elapsed() < Duration::from_secs(30), "it was not the heartbeat: {:?}", begun.elapsed());
+        1
+    })
+    .await
+}
+
+/// Confirms take 3 s and the service waits for 5 s, so nothing is sent twice.
+pub(crate) async fn late_confirms(ground: Ground) -> Account {
+    let mut lab = lab(&ground, "late-confirms").await;
+    lab.config.heartbeat = Duration::from_secs(60);
+    lab.work_mut().concurrency = PREFETCH;
+    // A handler that waits for its confirm handles nothing else.
+    under_load_of(8, lab.clone(), async |proxy| {
+        let (accepted, late) = (proxy.accepted(), Duration::from_millis(1500));
+        proxy.connection(1).unwrap().delay(late);
+        let begun = Instant::now();
+        lab.recovers(RECOVERY).await;
+        // Its copy is delayed on the way to the wait queue.
+        assert!(begun.elapsed() > late, "copies were late: {:?}", begun.elapsed());
+        lasts(Duration::from_secs(6)).await;
+        assert_eq!(proxy.accepted(), accepted, "the connection was kept");
+        proxy.connection(1).unwrap().delay(Duration::ZERO);
+        0
+    })
+    .await
+}
+
+/// Confirms take 8 s and the service waits for 5 s, so the copies are sent again on another connection.
+pub(crate) async fn confirms_that_come_too_late(ground: Ground) -> Account {
+    let mut lab = lab(&ground, "too-late-confirms").await;
+    lab.config.heartbeat = Duration::from_secs(60);
+    under_load(lab, async |proxy| {
+        let accepted = proxy.accepted();
+        proxy.connection(1).unwrap().delay(Duration::from_secs(4));
+        replaced(proxy, accepted).await;
+        all_arrived(proxy).await;
+        proxy.accepted() - accepted
+    })
+    .await
 }

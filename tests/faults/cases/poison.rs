@@ -1,33 +1,38 @@
 //! A message that kills its process is parked by the broker, alone.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use rand::Rng as _;
 
-use crate::lab::{Ground, Lab, SOON};
-use crate::ledger::{Account, Place};
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
 use crate::service::Does;
+
+const PREFETCH: u16 = 100;
 
 async fn lab(ground: &Ground, name: &str) -> Lab {
     let mut lab = ground.lab(name).await;
-    lab.config.prefetch = 100;
-    lab.config.delivery_limit = 5;
-    lab.config.immediate = 1;
+    lab.work_mut().prefetch = PREFETCH;
+    lab.work_mut().delivery_limit = 5;
+    lab.work_mut().immediate = 1;
     lab.declare().await;
     lab
 }
 
-/// Runs supervised instances until everything has ended, and looks at who was parked.
-async fn finish(lab: &Lab, instances: usize, poison: &BTreeSet<u64>) -> Account {
+/// Runs supervised instances until everything has ended. Each death charges the messages that the process held, but only the
+/// poison may be parked.
+async fn finish(lab: &Lab, instances: usize, poisons: usize) -> Account {
     let services: Vec<_> = (0..instances).map(|_| lab.supervised()).collect();
     lab.settled(SOON * 2).await;
     let mut deaths = 0;
     for service in services {
         deaths += service.stop().await;
     }
-    let account = lab.account().await.none_queued().none_stray();
-    assert_eq!(account.ids(Place::Parked), *poison, "the poison is parked and nobody else: {account}, {deaths} deaths");
-    account.with_note(format!("{deaths} deaths"))
+    assert!(deaths >= poisons, "each poison has killed: {deaths} deaths");
+    lab.close(Allowed::losses(deaths, PREFETCH.into())).await.with_note(format!("{deaths} deaths"))
 }
 
 pub(crate) async fn alone(ground: Ground, instances: usize) -> Account {
@@ -37,9 +42,9 @@ pub(crate) async fn alone(ground: Ground, instances: usize) -> Account {
         let lab = lab(&ground, "poison").await;
         let before = if round == 0 { 500 } else { rand::rng().random_range(0..1000) };
         lab.send(before, Does::Succeed).await;
-        let poison = lab.send(1, Does::Poison).await;
+        lab.send(1, Does::Poison(0)).await;
         lab.send(999 - before, Does::Succeed).await;
-        sum.add(&finish(&lab, instances, &BTreeSet::from([poison])).await);
+        sum.add(&finish(&lab, instances, 1).await);
     }
     sum.with_note(format!("{rounds} rounds"))
 }
@@ -47,18 +52,64 @@ pub(crate) async fn alone(ground: Ground, instances: usize) -> Account {
 pub(crate) async fn among_slow_ones(ground: Ground) -> Account {
     let lab = lab(&ground, "poison-slow").await;
     lab.send(150, Does::Slow(20)).await;
-    let poison = lab.send(1, Does::Poison).await;
+    lab.send(1, Does::Poison(0)).await;
     lab.send(849, Does::Slow(20)).await;
-    finish(&lab, 3, &BTreeSet::from([poison])).await
+    finish(&lab, 3, 1).await
 }
 
 pub(crate) async fn three(ground: Ground) -> Account {
     let lab = lab(&ground, "poison-three").await;
-    let mut poison = BTreeSet::new();
     for count in [200, 3, 400] {
         lab.send(count, Does::Succeed).await;
-        poison.insert(lab.send(1, Does::Poison).await);
+        lab.send(1, Does::Poison(0)).await;
     }
     lab.send(394, Does::Succeed).await;
-    finish(&lab, 3, &poison).await
+    finish(&lab, 3, 3).await
+}
+
+/// Overloads this machine until it is dropped, for a minute at most.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn start(loops: usize) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let begun = Instant::now();
+        for _ in 0..loops {
+            let over = over.clone();
+            std::thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) && begun.elapsed() < SOON {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(over)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ten of them among a thousand messages, with three processes and an overloaded machine.
+pub(crate) async fn ten_on_a_busy_machine(ground: Ground) -> Account {
+    let mut sum = Account::default();
+    let rounds = ground.times(1, 10);
+    for _ in 0..rounds {
+        let mut lab = ground.lab("poison-busy").await;
+        let work = lab.work_mut();
+        (work.prefetch, work.delivery_limit, work.immediate) = (PREFETCH, 5, 0);
+        lab.declare().await;
+        for _ in 0..10 {
+            lab.send(60, Does::Succeed).await;
+            lab.send(1, Does::Poison(0)).await;
+            lab.send(39, Does::Succeed).await;
+        }
+        let busy = Busy::start(4);
+        let account = finish(&lab, 3, 10).await;
+        drop(busy);
+        sum.add(&account);
+    }
+    sum.with_note(format!("{rounds} rounds"))
 }

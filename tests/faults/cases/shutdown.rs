@@ -1,20 +1,28 @@
-//! Shutdown, in every situation.
+//! Shutdown in every situation, with the time measured: the process ends at most a second after its grace time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::lab::{Ground, SOON};
-use crate::ledger::{Account, Place};
-use crate::service::Does;
+use rehop::testing::{Proxy, eventually};
+
+use super::limits::MEMORY;
+use super::stalls::refused;
+use crate::evidence::{Policy, ROOM_FOR_ONE, Witness, alarm_is_on, all_broken, blocked, lasts, no_alarm_is_on};
+use crate::expectation::Place;
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
+use crate::record::Step;
+use crate::service::{BEYOND_GRACE, Does};
 
 pub(crate) async fn with_a_thousand_in_flight(ground: Ground) -> Account {
     let mut lab = ground.lab("stop-thousand").await;
-    (lab.config.prefetch, lab.config.concurrency) = (1000, 400);
+    (lab.work_mut().prefetch, lab.work_mut().concurrency) = (1000, 400);
     lab.declare().await;
     lab.send(1000, Does::Slow(700)).await;
-    let service = lab.service();
+    let mut service = lab.service();
     lab.started(300).await;
     service.stop().await;
-    let account = lab.account().await.none_twice();
+    let account = lab.close(Allowed::nothing().or(Place::Queued)).await;
     assert!(account.count(Place::Queued) > 0, "it stopped in the midst of it: {account}");
     account
 }
@@ -25,54 +33,135 @@ pub(crate) async fn twice(ground: Ground) -> Account {
     lab.send(100, Does::Slow(300)).await;
     let mut service = lab.service();
     lab.started(10).await;
-    service.ask_to_stop().await;
-    service.ask_to_stop().await;
-    assert!(service.ended(SOON).await.unwrap(), "it stops in order");
-    lab.account().await.none_twice()
+    service.terminate().await;
+    service.stop().await;
+    lab.close(Allowed::nothing().or(Place::Queued)).await
 }
 
-/// Handlers that do not finish are left to the broker when the grace time is over.
+/// After the grace time, the messages of unfinished handlers stay with the broker.
 pub(crate) async fn past_the_grace_time(ground: Ground) -> Account {
     let mut lab = ground.lab("stop-grace").await;
     lab.config.grace = Duration::from_secs(1);
     lab.declare().await;
-    lab.send(50, Does::Hang).await;
+    let first = lab.send(50, Does::Hang).await;
+    lab.expect(first..first + 50, Place::Queued);
     let mut service = lab.service();
     lab.started(10).await;
-    let begun = Instant::now();
-    service.ask_to_stop().await;
-    assert!(service.ended(SOON).await.unwrap(), "it stops");
-    assert!(begun.elapsed() < Duration::from_secs(6), "soon after the grace time");
-    let account = lab.account().await.none_twice();
-    assert_eq!(account.count(Place::Queued), 50, "all are back in the queue: {account}");
-    account
+    let took = service.stop().await;
+    assert_eq!(lab.count(Step::Started), 10, "as many hang as handlers may run");
+    lab.close(Allowed::losses(1, 10)).await.with_note(format!("{:.1} s of {:?}", took.as_secs_f64(), BEYOND_GRACE * 2))
+}
+
+/// Short compared with the time limit for the broker's answers.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// With settings under which a shutdown could easily be late: an answer may take 30 s, and the grace time is 2 s.
+async fn impatient(ground: &Ground, name: &str) -> Lab {
+    stop_soon(ground.lab(name).await)
+}
+
+fn stop_soon(mut lab: Lab) -> Lab {
+    (lab.config.grace, lab.config.answer) = (GRACE, Duration::from_secs(30));
+    lab
+}
+
+/// In the middle of work of each kind that matters to a shutdown: handlers that end soon, handlers that hang, and copies.
+async fn busy(lab: &Lab) {
+    let first = lab.send(5, Does::Hang).await;
+    lab.expect(first..first + 5, Place::Queued);
+    lab.send(100, Does::Slow(100)).await;
+    lab.send(50, Does::Fail(1)).await;
+}
+
+/// Messages that are unhandled by then are with the broker.
+async fn close(lab: &Lab, took: Duration) -> Account {
+    let account = lab.close(Allowed::losses(2, 100).or(Place::Queued)).await;
+    account.with_note(format!("{:.1} s of {:?}", took.as_secs_f64(), GRACE + BEYOND_GRACE))
 }
 
 pub(crate) async fn while_the_broker_is_away(ground: Ground) -> Account {
-    let lab = ground.lab("stop-away").await;
+    let lab = impatient(&ground, "stop-away").await;
     lab.declare().await;
     let (mut service, proxy) = lab.service_behind().await;
-    lab.send(200, Does::Slow(20)).await;
+    busy(&lab).await;
     lab.done(20).await;
     proxy.refuse().await;
+    all_broken(&proxy, Proxy::reset).await;
+    lasts(Duration::from_secs(1)).await;
+    let took = service.stop().await;
+    close(&lab, took).await
+}
+
+/// It has lost its connections, and new ones are accepted and never answered.
+pub(crate) async fn while_it_connects_to_silence(ground: Ground) -> Account {
+    let lab = impatient(&ground, "stop-connecting").await;
+    lab.declare().await;
+    let (mut service, proxy) = lab.service_behind().await;
+    busy(&lab).await;
+    lab.done(20).await;
+    let accepted = proxy.accepted();
+    proxy.pause();
     proxy.reset();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    service.ask_to_stop().await;
-    assert!(service.ended(Duration::from_secs(15)).await.unwrap(), "it stops in order");
-    lab.account().await
+    eventually(SOON, "it connects again", async || proxy.accepted() >= accepted + 2).await.unwrap();
+    let took = service.stop().await;
+    drop(proxy);
+    close(&lab, took).await
 }
 
 pub(crate) async fn while_the_network_is_silent(ground: Ground) -> Account {
-    let lab = ground.lab("stop-silent").await;
+    let lab = impatient(&ground, "stop-silent").await;
     lab.declare().await;
     let (mut service, proxy) = lab.service_behind().await;
-    lab.send(100, Does::Slow(50)).await;
-    lab.send(100, Does::Fail(1)).await;
+    busy(&lab).await;
     lab.done(20).await;
     proxy.pause();
-    service.ask_to_stop().await;
-    // One answer that does not come (5 s), the grace time (10 s), and two goodbyes (2 s each).
-    assert!(service.ended(Duration::from_secs(25)).await.unwrap(), "it stops in order");
+    let took = service.stop().await;
     drop(proxy);
-    lab.account().await
+    close(&lab, took).await
+}
+
+pub(crate) async fn while_the_broker_is_frozen(ground: Ground) -> Account {
+    let broker = ground.own_broker(|builder| builder).await;
+    let lab = stop_soon(ground.lab_on("stop-frozen", broker.clone()));
+    lab.declare().await;
+    let mut service = lab.service();
+    busy(&lab).await;
+    lab.done(20).await;
+    let witness = Witness::new(&broker).await;
+    broker.pause().await.unwrap();
+    witness.gets_no_answer(Duration::from_secs(1)).await;
+    let took = service.stop().await;
+    broker.resume().await.unwrap();
+    close(&lab, took).await
+}
+
+pub(crate) async fn during_an_alarm(ground: Ground) -> Account {
+    let broker = ground.own_broker(|builder| builder).await;
+    let lab = stop_soon(ground.lab_on("stop-alarm", broker.clone()));
+    lab.declare().await;
+    let mut service = lab.service();
+    lab.recovers(SOON / 2).await;
+    busy(&lab).await;
+    lab.done(20).await;
+    broker.rabbitmqctl(&MEMORY.raise).await.unwrap();
+    alarm_is_on(&broker, MEMORY.resource).await;
+    blocked(&broker, "service").await;
+    let took = service.stop().await;
+    broker.rabbitmqctl(&MEMORY.clear).await.unwrap();
+    no_alarm_is_on(&broker).await;
+    close(&lab, took).await
+}
+
+/// The broker accepts no copies of the messages that failed.
+pub(crate) async fn while_the_parked_queue_is_full(ground: Ground) -> Account {
+    let broker = ground.shared_broker().await;
+    let lab = impatient(&ground, "stop-full").await;
+    lab.declare().await;
+    let policy = Policy::set(&broker, &lab.parked(), ROOM_FOR_ONE).await;
+    lab.send(50, Does::Permanent).await;
+    let mut service = lab.service();
+    refused(&lab, &lab.parked()).await;
+    let took = service.stop().await;
+    policy.clear().await;
+    close(&lab, took).await
 }

@@ -1,0 +1,76 @@
+//! The command line.
+
+use crate::Result;
+use crate::effort::Effort;
+
+pub(crate) const USAGE: &str = "\
+usage: throughput [--quick] [CASE]...
+
+cases (all of them if none is named):
+  success     preloaded messages are handled
+  wait        preloaded messages wait once
+  requeue     preloaded messages are requeued up to the delivery limit, and parked
+  steady      messages arrive at fixed rates and wait once; finds the highest sustained rate
+  strategies  preloaded messages wait once, in each way
+  rates       the case steady for the ladder and native
+  spread      messages wait on the ladder, each for a time of its own
+  parked      parked messages are listed, and then replayed
+  tracing     what telemetry costs
+
+--quick takes a tenth of the messages and fewer rounds: enough to see that it runs, not enough to compare.";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Case {
+    Success,
+    Wait,
+    Requeue,
+    Steady,
+    Strategies,
+    Rates,
+    Spread,
+    Parked,
+    Tracing,
+}
+
+impl Case {
+    const ALL: [(&str, Self); 9] = [
+        ("success", Self::Success),
+        ("wait", Self::Wait),
+        ("requeue", Self::Requeue),
+        ("steady", Self::Steady),
+        ("strategies", Self::Strategies),
+        ("rates", Self::Rates),
+        ("spread", Self::Spread),
+        ("parked", Self::Parked),
+        ("tracing", Self::Tracing),
+    ];
+}
+
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    /// In the order in which they run.
+    pub(crate) cases: Vec<Case>,
+    pub(crate) effort: Effort,
+}
+
+impl Arguments {
+    /// `None` for `--help`.
+    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>> {
+        let (mut named, mut effort) = (Vec::new(), Effort::FULL);
+        for word in words {
+            match word.as_str() {
+                // Added by cargo.
+                "--bench" => {}
+                "--quick" => effort = Effort::QUICK,
+                "--help" | "-h" => return Ok(None),
+                name => match Case::ALL.iter().find(|(known, _)| *known == name) {
+                    Some((_, case)) => named.push(*case),
+                    None => return Err(format!("unknown argument {name:?}\n\n{USAGE}").into()),
+                },
+            }
+        }
+        let chosen = |case: &Case| named.is_empty() || named.contains(case);
+        let cases = Case::ALL.iter().map(|(_, case)| *case).filter(chosen).collect();
+        Ok(Some(Self { cases, effort }))
+    }
+}

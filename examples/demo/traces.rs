@@ -1,0 +1,131 @@
+//! A small OTLP receiver, and the spans that it received.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
+use opentelemetry_proto::tonic::trace::v1::{Span as Exported, status::StatusCode};
+use prost::Message as _;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::lock;
+
+/// Keeps each export of traces unchanged.
+#[derive(Debug, Default)]
+pub(crate) struct Receiver {
+    exports: Mutex<Vec<Bytes>>,
+}
+
+impl Receiver {
+    pub(crate) fn router(self: &Arc<Self>) -> Router {
+        let keep = async |State(receiver): State<Arc<Self>>, export: Bytes| lock(&receiver.exports).push(export);
+        Router::new().route("/v1/traces", post(keep)).fallback(async || ()).with_state(self.clone())
+    }
+
+    pub(crate) fn spans(&self) -> anyhow::Result<Vec<Span>> {
+        let mut spans = Vec::new();
+        for export in lock(&self.exports).iter() {
+            let resources = ExportTraceServiceRequest::decode(export.clone())?.resource_spans.into_iter();
+            let scopes = resources.flat_map(|resource| resource.scope_spans);
+            spans.extend(scopes.flat_map(|scope| scope.spans).map(Span::from));
+        }
+        Ok(spans)
+    }
+
+    /// Sends the same exports to a real collector.
+    pub(crate) async fn pass_on(&self, collector: &str) -> anyhow::Result<()> {
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(3)).build()?;
+        let (url, exports) = (format!("{}/v1/traces", collector.trim_end_matches('/')), lock(&self.exports).clone());
+        for export in exports {
+            let request = client.post(&url).header(CONTENT_TYPE, "application/x-protobuf").body(export);
+            let taken = request.send().await.and_then(reqwest::Response::error_for_status);
+            taken.map_err(reqwest::Error::without_url)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Span {
+    pub(crate) trace_id: String,
+    pub(crate) span_id: String,
+    /// Empty at the root.
+    pub(crate) parent_id: String,
+    pub(crate) name: String,
+    /// In nanoseconds since the epoch.
+    pub(crate) start: u64,
+    /// In nanoseconds since the epoch.
+    pub(crate) end: u64,
+    /// Whether its status is Error.
+    pub(crate) failed: bool,
+    pub(crate) attributes: BTreeMap<String, Value>,
+}
+
+impl Span {
+    pub(crate) fn text(&self, attribute: &str) -> Option<&str> {
+        self.attributes.get(attribute)?.as_str()
+    }
+
+    pub(crate) fn number(&self, attribute: &str) -> Option<u64> {
+        self.attributes.get(attribute)?.as_u64()
+    }
+
+    pub(crate) fn time(&self) -> RangeInclusive<u64> {
+        self.start..=self.end
+    }
+
+    /// Whether it is an attempt, or a decision without one.
+    pub(crate) fn is_process(&self) -> bool {
+        self.text("messaging.operation.type") == Some("process")
+    }
+
+    pub(crate) fn is_wait(&self) -> bool {
+        self.attributes.contains_key("rehop.lateness_ms")
+    }
+}
+
+impl From<Exported> for Span {
+    fn from(span: Exported) -> Self {
+        let attributes = span.attributes.into_iter();
+        Self {
+            trace_id: hex(&span.trace_id),
+            span_id: hex(&span.span_id),
+            parent_id: hex(&span.parent_span_id),
+            name: span.name,
+            start: span.start_time_unix_nano,
+            end: span.end_time_unix_nano,
+            failed: span.status.is_some_and(|status| status.code == StatusCode::Error as i32),
+            attributes: attributes.filter_map(|pair| Some((pair.key, json(pair.value?.value?)))).collect(),
+        }
+    }
+}
+
+fn json(value: AnyValue) -> Value {
+    match value {
+        AnyValue::StringValue(text) => Value::from(text),
+        AnyValue::BoolValue(it) => Value::from(it),
+        AnyValue::IntValue(number) => Value::from(number),
+        AnyValue::DoubleValue(number) => Value::from(number),
+        // rehop's attributes have no other types.
+        other => Value::from(format!("{other:?}")),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The time in the unit of spans: nanoseconds since the epoch.
+pub(crate) fn now_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

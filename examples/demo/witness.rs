@@ -1,0 +1,113 @@
+//! Everything observed during the run, for the report.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::account::{Account, Found};
+use super::replay::Replay;
+use super::script::{Fate, Kind, Order};
+use super::shop::Request;
+use super::supervisor::Crash;
+use super::traces::Span;
+use super::watch::Seen;
+
+/// An order that the broker has confirmed.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) order: Order,
+    /// When it was published, in nanoseconds since the epoch.
+    pub(crate) at: u64,
+    pub(crate) trace_id: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Witness {
+    pub(crate) sent: BTreeMap<u32, Sent>,
+    /// The HTTP service's requests, in order.
+    pub(crate) requests: Vec<Request>,
+    /// What was seen in the queues before the replay.
+    pub(crate) seen: Seen,
+    pub(crate) replay: Replay,
+    /// What was found in the queues at the end.
+    pub(crate) found: Vec<Found>,
+    pub(crate) crashes: Vec<Crash>,
+    pub(crate) spans: Vec<Span>,
+}
+
+impl Witness {
+    /// Where the orders were before the replay.
+    pub(crate) fn account_before_replay(&self) -> Account {
+        self.account_of(Kind::fate_before_replay, self.replay.began, &self.seen.found)
+    }
+
+    /// Where the orders were at the end.
+    pub(crate) fn account(&self) -> Account {
+        self.account_of(Kind::fate, u64::MAX, &self.found)
+    }
+
+    fn account_of(&self, fate: fn(Kind) -> Fate, until: u64, found: &[Found]) -> Account {
+        let meant = self.sent.iter().map(|(id, sent)| (*id, fate(sent.order.kind))).collect();
+        let handled = self.requests.iter().filter(|request| request.answer.is_success() && request.at < until);
+        let handled = handled.map(|request| (Some(request.order), Fate::Handled));
+        Account::of(&meant, handled.chain(found.iter().cloned()))
+    }
+
+    pub(crate) fn requests_of(&self, sent: &Sent) -> Vec<&Request> {
+        self.requests.iter().filter(|request| request.order == sent.order.id).collect()
+    }
+
+    /// The spans of an order's trace, by their start.
+    pub(crate) fn spans_of(&self, sent: &Sent) -> Vec<&Span> {
+        let mut spans: Vec<_> = self.spans.iter().filter(|span| span.trace_id == sent.trace_id).collect();
+        spans.sort_by_key(|span| (span.start, span.end));
+        spans
+    }
+
+    /// An order that was retried by the policy alone.
+    pub(crate) fn retried_by_policy(&self) -> Option<&Sent> {
+        self.most_telling(|requests| requests.iter().all(|request| request.retry_after.is_none()))
+    }
+
+    /// An order whose answers contained a `Retry-After`.
+    pub(crate) fn told_to_wait(&self) -> Option<&Sent> {
+        self.most_telling(|requests| requests.iter().any(|request| request.retry_after.is_some()))
+    }
+
+    /// When the HTTP service saw the replayed orders, in nanoseconds after the replay began, in this order.
+    pub(crate) fn seen_again(&self) -> Vec<u64> {
+        let replayed = |order| self.sent.get(&order).is_some_and(|sent| sent.order.kind == Kind::MeetsBug);
+        let requests = self.requests.iter().filter(|request| replayed(request.order));
+        requests.filter_map(|request| request.at.checked_sub(self.replay.began)).collect()
+    }
+
+    /// How long each refund waited first, as its attempt's span says, in milliseconds.
+    pub(crate) fn first_waits_of_refunds(&self) -> Vec<u64> {
+        let refunds = self.sent.values().filter(|sent| sent.order.kind == Kind::Refund);
+        let wait = |sent| self.spans_of(sent).iter().find_map(|span| span.number("rehop.delay_ms"));
+        refunds.filter_map(wait).collect()
+    }
+
+    pub(crate) fn of_kind(&self, kind: Kind) -> Option<&Sent> {
+        self.sent.values().find(|sent| sent.order.kind == kind)
+    }
+
+    /// Of the wanted orders, the one with the most different answers, and among equals the one with a readable number of attempts.
+    /// Refunds have another policy, without immediate attempts, and do not count.
+    /// Only orders that were handled before the first crash count, because a crash loses spans that are not exported yet.
+    fn most_telling(&self, wanted: impl Fn(&[&Request]) -> bool) -> Option<&Sent> {
+        const EXPORTED_AFTER_NANOS: u64 = 300_000_000;
+        const READABLE: usize = 4;
+        let first_crash = self.crashes.first().map_or(u64::MAX, |crash| crash.at);
+        let whole = |requests: &[&Request]| {
+            requests.last().is_some_and(|last| last.answer.is_success() && last.at + EXPORTED_AFTER_NANOS < first_crash)
+        };
+        let orders = self.sent.values().filter(|sent| sent.order.kind != Kind::Refund);
+        let chains = orders.map(|sent| (sent, self.requests_of(sent)));
+        let telling =
+            chains.filter(|(_, requests)| whole(requests) && wanted(requests)).max_by_key(|(sent, requests)| {
+                let answers: BTreeSet<_> = requests.iter().map(|request| request.answer).collect();
+                (answers.len(), Reverse(requests.len().abs_diff(READABLE)), Reverse(sent.order.id))
+            });
+        telling.map(|(sent, _)| sent)
+    }
+}

@@ -1,0 +1,193 @@
+//! Connections: how one is opened, and how a lost one is replaced.
+
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lapin::Connection;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use crate::broker::open::open;
+use crate::broker::turn::Turn;
+use crate::error::Error;
+use crate::settings::address::{InvalidUrl, shown, uris};
+use crate::settings::{BrokerSettings, SettingsError};
+
+/// A connection that is opened when it is needed, and opened again after it was lost.
+///
+/// lapin's own recovery stays off: its streams hang after a channel error, and it gives up after 16 tries (4.12).
+pub(crate) struct Link {
+    name: String,
+    broker: BrokerSettings,
+    current: StdMutex<Current>,
+    /// Held while a connection is opened, so that there is one attempt at a time.
+    connecting: Mutex<()>,
+}
+
+/// The state of a link's connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LinkState {
+    pub(crate) is_open: bool,
+    /// The broker does not read from it, as during a memory or disk alarm.
+    pub(crate) is_blocked: bool,
+}
+
+struct Current {
+    connection: Option<Arc<Connection>>,
+    turn: Turn,
+    /// How many attempts to open a connection have ended.
+    attempts: u64,
+    /// The error of the last attempt.
+    failure: Option<Error>,
+}
+
+impl Link {
+    pub(crate) fn new(name: String, broker: BrokerSettings) -> Self {
+        let turn = Turn::new(broker.urls.len().max(1));
+        let current = Current { connection: None, turn, attempts: 0, failure: None };
+        Self { name, broker, current: StdMutex::new(current), connecting: Mutex::default() }
+    }
+
+    /// The time limit for one answer of the broker.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.broker.timeout
+    }
+
+    /// The connection, opened if none works. Tries each address once, the one that worked last first.
+    ///
+    /// Callers that come while a connection is opened share the outcome. If each tried anew after a failure, the last of many would
+    /// wait for the sum of their time limits.
+    pub(crate) async fn get(&self) -> Result<Arc<Connection>, Error> {
+        let ended_before = match self.current().working() {
+            Ok(connection) => return Ok(connection),
+            Err(attempts) => attempts,
+        };
+        let _connecting = self.connecting.lock().await;
+        let turn = {
+            let current = self.current();
+            match (current.working(), &current.failure) {
+                (Ok(connection), _) => return Ok(connection),
+                (Err(attempts), Some(failure)) if attempts > ended_before => return Err(failure.clone()),
+                _ => current.turn,
+            }
+        };
+        let opened = self.open(turn).await;
+        let mut current = self.current();
+        current.attempts += 1;
+        match opened {
+            Ok((index, connection)) => {
+                let connection = Arc::new(connection);
+                current.connection = Some(connection.clone());
+                current.failure = None;
+                current.turn.worked(index);
+                Ok(connection)
+            }
+            Err(error) => {
+                current.failure = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// A new connection, and the index of its address.
+    async fn open(&self, turn: Turn) -> Result<(usize, Connection), Error> {
+        let uris = uris(&self.broker).map_err(|InvalidUrl { key, problem }| SettingsError::invalid(key, problem))?;
+        let limit = if uris.len() > 1 { self.broker.timeout.min(ONE_OF_SEVERAL) } else { self.broker.timeout };
+        let mut tried = Vec::new();
+        for index in turn.order() {
+            let uri = uris[index].clone();
+            let address = shown(&uri);
+            match open(&self.broker, uri, &self.name, limit).await {
+                Ok(connection) => {
+                    tracing::info!(broker = %address, connection = %self.name, "connected");
+                    return Ok((index, connection));
+                }
+                Err(error) => tried.push(error),
+            }
+        }
+        Err(Error::of_all_addresses(tried))
+    }
+
+    /// The connection, tried again for as long as the broker may take to start. A refused login is an error at once.
+    pub(crate) async fn start(&self) -> Result<Arc<Connection>, Error> {
+        let deadline = Instant::now() + self.broker.startup_timeout;
+        for attempt in 0.. {
+            match self.get().await {
+                Err(error) if error.is_transient() => {
+                    let pause = pause(attempt);
+                    if Instant::now() + pause >= deadline {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "cannot reach the broker; trying again in {pause:?}");
+                    tokio::time::sleep(pause).await;
+                }
+                result => return result,
+            }
+        }
+        unreachable!("there are as many attempts as it takes")
+    }
+
+    /// Returns once the broker does not block the connection, as it does during a memory or disk alarm. A connection that is lost
+    /// is not blocked.
+    pub(crate) async fn unblocked(&self) {
+        const LOOK_EVERY: Duration = Duration::from_millis(500);
+        while self.state().is_blocked {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The connection's state now.
+    pub(crate) fn state(&self) -> LinkState {
+        let current = self.current();
+        let status = current.connection.as_ref().map(|connection| connection.status());
+        LinkState {
+            is_open: status.is_some_and(|status| status.connected()),
+            is_blocked: status.is_some_and(|status| status.blocked()),
+        }
+    }
+
+    /// Drops a connection that must not be used again, although it may look alive.
+    pub(crate) fn abandon(&self, connection: &Arc<Connection>) {
+        let mut current = self.current();
+        if current.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            if connection.status().connected() {
+                current.turn.leave();
+            }
+            current.connection = None;
+        }
+    }
+
+    /// Closes the connection cleanly. One that is being opened meanwhile belongs to a caller that still needs it.
+    pub(crate) async fn close(&self) {
+        let connection = self.current().connection.take();
+        if let Some(connection) = connection {
+            let closed = timeout(CLOSE_LIMIT, connection.close(200, "goodbye".into())).await;
+            if !matches!(closed, Ok(Ok(()))) {
+                tracing::debug!(connection = %self.name, "the connection was gone before it could be closed");
+            }
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Current {
+    /// The connection if it works, or how many attempts have ended.
+    fn working(&self) -> Result<Arc<Connection>, u64> {
+        let working = self.connection.as_ref().filter(|connection| connection.status().connected());
+        working.cloned().ok_or(self.attempts)
+    }
+}
+
+/// How long one of several addresses may take, so that a node that answers nothing does not hold up the way to the others.
+const ONE_OF_SEVERAL: Duration = Duration::from_secs(10);
+
+/// How long the broker may take to close a connection.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long to wait before the next try.
+pub(crate) fn pause(attempt: u32) -> Duration {
+    crate::pause::pause(attempt, rand::random_range(0.0..1.0))
+}

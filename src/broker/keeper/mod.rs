@@ -1,0 +1,182 @@
+//! Keeps the topology declared while a service runs: the shared part once per connection, each queue's own part when its
+//! consumer asks for it, and everything again when something seems to be missing.
+//!
+//! The first declaration stops at its first failure, which keeps the service from starting. After that each exchange, and each
+//! queue with its bindings, fails alone.
+
+mod problems;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::time::Duration;
+
+use lapin::Connection;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::{FieldTable, ShortString};
+use tokio::sync::Mutex;
+
+use self::problems::{News, Problems};
+use crate::broker::connection::Link;
+use crate::broker::declare::Failure;
+use crate::broker::name::short;
+use crate::error::Error;
+use crate::settings::TopologyMode;
+use crate::topology::{Role, Topology};
+
+/// How often the depth of the stray queue is read.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// The first look comes early, so that the gauge exists, and late enough for the queue to be declared.
+const LOOK_FIRST: Duration = Duration::from_secs(2);
+/// How many of these looks lie between two declarations of everything.
+const DECLARE_EVERY: u32 = 4;
+
+/// The one owner of a service's topology.
+pub(crate) struct Keeper {
+    link: Arc<Link>,
+    mode: TopologyMode,
+    shared: Topology,
+    queues: Vec<Topology>,
+    declared: Mutex<Declared>,
+    problems: StdMutex<Problems>,
+}
+
+#[derive(Default)]
+struct Declared {
+    /// The connection on which the shared part was declared last; none before the first time.
+    shared_on: Option<Weak<Connection>>,
+    /// The queues whose own part was declared before.
+    queues: HashSet<String>,
+}
+
+impl Keeper {
+    /// Keeps what all queues share, and what each needs for itself.
+    pub(crate) fn new(link: Arc<Link>, mode: TopologyMode, shared: Topology, queues: Vec<Topology>) -> Self {
+        Self { link, mode, shared, queues, declared: Mutex::default(), problems: StdMutex::default() }
+    }
+
+    /// Declares a queue's own part, after the shared part where this connection has not done so yet.
+    ///
+    /// # Errors
+    ///
+    /// The first failure when the part was never declared before. Later, only what keeps the queue from being consumed.
+    pub(crate) async fn declare(&self, connection: &Arc<Connection>, queue: &Topology) -> Result<(), Error> {
+        let mut declared = self.declared.lock().await;
+        let is_new = declared.shared_on.is_none();
+        if !declared.shared_on.as_ref().is_some_and(|on| std::ptr::eq(on.as_ptr(), Arc::as_ptr(connection))) {
+            self.declare_or_report(connection, &self.shared, is_new).await?;
+            declared.shared_on = Some(Arc::downgrade(connection));
+        }
+        let work = queue.queues.iter().find(|queue| queue.role == Role::Work);
+        let name = work.map(|queue| queue.name.clone()).unwrap_or_default();
+        let is_new = !declared.queues.contains(&name);
+        drop(declared);
+        self.declare_or_report(connection, queue, is_new).await?;
+        self.declared.lock().await.queues.insert(name);
+        Ok(())
+    }
+
+    async fn declare_or_report(&self, connection: &Connection, topology: &Topology, is_new: bool) -> Result<(), Error> {
+        if is_new {
+            return topology.establish(connection, self.mode, self.link.answer_timeout()).await;
+        }
+        let failures = topology.establish_each(connection, self.mode, self.link.answer_timeout()).await?;
+        self.report(topology, &failures);
+        failures.into_iter().find(|failure| failure.is_of_work_queue).map_or(Ok(()), |failure| Err(failure.error))
+    }
+
+    /// Declares everything again, because somebody may have deleted a part of it. Does nothing before the first declaration, which
+    /// is left to a consumer that starts, and says what is wrong.
+    pub(crate) async fn repair(&self) {
+        let is_declared = self.declared.lock().await.shared_on.as_ref().is_some_and(|on| on.strong_count() > 0);
+        if !is_declared {
+            return;
+        }
+        let connection = match self.link.get().await {
+            Ok(connection) => connection,
+            Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
+        };
+        for topology in std::iter::once(&self.shared).chain(&self.queues) {
+            match topology.establish_each(&connection, self.mode, self.link.answer_timeout()).await {
+                Ok(failures) => self.report(topology, &failures),
+                Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
+            }
+        }
+    }
+
+    /// Logs each failure, and each recovery, once.
+    fn report(&self, topology: &Topology, failures: &[Failure]) {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in topology.part_names() {
+            let failure = failures.iter().find(|failure| failure.part == part);
+            match problems.update(part, failure.map(|failure| failure.error.to_string())) {
+                Some(News::Failed { error }) => {
+                    tracing::warn!(%error, "a part of the topology is missing or different")
+                }
+                Some(News::Restored { part }) => {
+                    tracing::info!(%part, "a part of the topology is in place again")
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Notices what was deleted while the service runs, and declares it again. A missing wait queue or binding breaks no
+    /// connection, but until the next restart messages would go to the stray queue, or stay in a wait queue whose return exchange
+    /// is gone.
+    /// `observe` is told the depth of the stray queue, and `observe_parked` of each parked queue, after its work queue and itself.
+    pub(crate) async fn watch(
+        &self,
+        stray: &ShortString,
+        observe: impl Fn(u64),
+        observe_parked: impl Fn(&str, &str, u64),
+    ) {
+        let (mut reported, mut pause) = (0, LOOK_FIRST);
+        for look in 1u32.. {
+            tokio::time::sleep(pause).await;
+            pause = LOOK_EVERY;
+            let Ok(connection) = self.link.get().await else { continue };
+            let depth = tokio::time::timeout(self.link.answer_timeout(), depth(&connection, stray)).await;
+            let suspicious = if let Ok(Ok(depth)) = depth {
+                observe(depth);
+                let grown = depth > reported;
+                reported = depth;
+                if grown {
+                    tracing::warn!(
+                        queue = %stray,
+                        depth,
+                        "unroutable messages reached the stray queue: inspect them there; declaring the topology again"
+                    );
+                }
+                grown
+            } else {
+                tracing::debug!(queue = %stray, "could not read the depth of the stray queue");
+                true
+            };
+            self.watch_parked(&connection, &observe_parked).await;
+            if suspicious || look.is_multiple_of(DECLARE_EVERY) {
+                self.repair().await;
+            }
+        }
+    }
+
+    /// A parked queue that cannot be read is left out: whether it is missing is noticed elsewhere.
+    async fn watch_parked(&self, connection: &Connection, observe: &impl Fn(&str, &str, u64)) {
+        for topology in &self.queues {
+            let of = |role| topology.queues.iter().find(|queue| queue.role == role);
+            let (Some(work), Some(parked)) = (of(Role::Work), of(Role::Parked)) else { continue };
+            let Ok(name) = short(&parked.name) else { continue };
+            let depth = tokio::time::timeout(self.link.answer_timeout(), depth(connection, &name)).await;
+            if let Ok(Ok(depth)) = depth {
+                observe(&work.name, &parked.name, depth);
+            }
+        }
+    }
+}
+
+async fn depth(connection: &Connection, queue: &ShortString) -> lapin::Result<u64> {
+    let channel = connection.create_channel().await?;
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let queue = channel.queue_declare(queue.clone(), options, FieldTable::default()).await?;
+    channel.close(200, "done".into()).await?;
+    Ok(u64::from(queue.message_count()))
+}

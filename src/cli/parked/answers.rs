@@ -1,0 +1,58 @@
+//! What `rehop parked list` and `rehop parked replay` print. The demo prints the same, and includes this file.
+
+use rehop::parked::{Listing, Replayed};
+
+use super::plan::{groups_table, now, rows_table};
+use super::text;
+
+pub(super) fn listing(listing: &Listing) -> String {
+    let seen = if listing.looked_at < listing.depth {
+        format!("first {} of {}", text::number(listing.looked_at), text::number(listing.depth))
+    } else {
+        format!("all {}", text::number(listing.depth))
+    };
+    let mut parts = vec![format!(
+        "{}: {seen} messages, {} match, {} {}",
+        text::line(&listing.queue),
+        text::number(listing.matched),
+        listing.groups.len(),
+        if listing.groups.len() == 1 { "kind" } else { "kinds" }
+    )];
+    if !listing.groups.is_empty() {
+        parts.push(groups_table(&listing.groups, now()));
+    }
+    if !listing.messages.is_empty() {
+        parts.push(rows_table(&listing.messages, now()));
+    }
+    parts.join("\n\n")
+}
+
+pub(super) fn replayed(replayed: &Replayed) -> String {
+    let (tally, fates) = (&replayed.tally, &replayed.fates);
+    let mut lines = vec![format!(
+        "replay {}: {} sent, {} handled, {} parked again, {} waiting for another attempt, {} discarded, {} unknown",
+        replayed.run,
+        text::number(tally.moved),
+        text::number(fates.handled),
+        text::number(fates.parked_again),
+        text::number(fates.waiting),
+        text::number(fates.discarded),
+        text::number(replayed.unknown),
+    )];
+    if tally.without_destination > 0 {
+        let count = text::number(tally.without_destination);
+        lines.push(format!("{count} do not say where they belong, and stay; --to names a queue for them"));
+    }
+    if tally.too_large > 0 {
+        lines.push(format!("{} have headers too large for a copy, and stay", text::number(tally.too_large)));
+    }
+    if let Some(stop) = &replayed.stopped {
+        lines.push(format!("stopped: {}", text::line(&stop.to_string())));
+    }
+    if !replayed.parked_again.is_empty() {
+        lines.push(String::new());
+        lines.push("parked again:".to_owned());
+        lines.push(groups_table(&replayed.parked_again, now()));
+    }
+    lines.join("\n")
+}

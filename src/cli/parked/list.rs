@@ -1,0 +1,60 @@
+//! `rehop parked list`.
+
+use std::process::ExitCode;
+
+use rehop::parked::ListRequest;
+
+use super::select::{FilterArgs, PlaceArgs};
+use super::{answers, text};
+use crate::cli::options::Options;
+use crate::cli::output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Look at this many messages from the head of the queue, or at `all`
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = window)]
+    window: Window,
+    /// Also print the first messages one by one, at most this many
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rows: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
+const HELP: &str = "\
+Looking changes nothing: the messages stay in the queue, in their order.
+
+Examples:
+  rehop parked list --queue orders
+  rehop parked list --queue orders --reason exhausted --since 2h --rows 20
+  rehop parked list --stray --window all --json";
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window(pub(super) Option<u64>);
+
+pub(super) fn window(text: &str) -> Result<Window, String> {
+    match text {
+        "all" => Ok(Window(None)),
+        number => number.parse().map(|number| Window(Some(number))).map_err(|_| "expected a number, or all".to_owned()),
+    }
+}
+
+pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
+    let parked = super::open(&args.place, options, false).await?;
+    let mut request = ListRequest::all(args.filter.filter());
+    (request.window, request.rows) = (args.window.0, args.rows);
+    let listing = parked.list(&request).await?;
+    if args.json {
+        output::print(&text::json(&listing)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(&answers::listing(&listing))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,125 @@
+//! Tables of groups and messages, and the plan of what a command would do.
+
+use std::time::SystemTime;
+
+use rehop::Timestamp;
+use rehop::parked::{Group, Listing, ParkedMessage, ReplayRequest};
+
+use super::text;
+use crate::cli::output;
+
+pub(super) fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
+    let mut table = output::table([
+        "COUNT",
+        "REASON",
+        "CLASS",
+        "LAST ERROR",
+        "OLDEST",
+        "NEWEST",
+        "REPLAYED",
+        "GOES TO",
+        "FOR EXAMPLE",
+    ]);
+    for group in groups {
+        let or_none =
+            |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), |text| text::short(text, 80));
+        table.add_row([
+            text::number(group.count),
+            text::short(&group.kind.reason, 30),
+            or_none(&group.kind.class),
+            or_none(&group.kind.error),
+            text::age(group.oldest, now),
+            text::age(group.newest, now),
+            text::number(group.replayed_before),
+            or_none(&group.kind.destination),
+            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::line(chain)),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
+    let mut table = output::table(["#", "AGE", "CHAIN", "KEY", "GOES TO", "ATTEMPTS", "REPLAYS", "SIZE", "LAST ERROR"]);
+    for message in messages {
+        table.add_row([
+            text::number(message.position),
+            text::age(message.parked_at, now),
+            text::line(&message.chain),
+            text::short(&message.routing_key, 60),
+            message.destination.as_deref().map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
+            message.attempts.to_string(),
+            message.replays.to_string(),
+            text::bytes(message.size),
+            text::short(message.error.as_deref().unwrap_or(&message.reason), 80),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// What would be done, and the command that does it.
+pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item = String>) -> String {
+    let mut lines = vec![format!(
+        "{} of {} messages in {} match",
+        text::number(listing.matched),
+        text::number(listing.depth),
+        text::line(&listing.queue)
+    )];
+    if listing.matched == 0 {
+        lines.push("Nothing would be done.".to_owned());
+        return lines.join("\n");
+    }
+    lines.push(String::new());
+    lines.push(groups_table(&listing.groups, now()));
+    lines.push(String::new());
+    if verb == "send" {
+        for (queue, count) in &listing.destinations {
+            lines.push(format!("{} would go to queue {}", text::number(*count), text::line(queue)));
+        }
+        if listing.without_destination > 0 {
+            lines.push(format!(
+                "{} do not say where they belong, and would stay unless --to names a queue",
+                text::number(listing.without_destination)
+            ));
+        }
+    }
+    if verb == "send" && listing.matched > ReplayRequest::MOST_FATES {
+        let most = text::number(ReplayRequest::MOST_FATES);
+        lines.push(format!(
+            "Only the first {most} would have their fate known: add --limit {}, and repeat the command",
+            ReplayRequest::MOST_FATES
+        ));
+    }
+    lines.push(format!("Nothing was done. To {verb} them:"));
+    lines.push(format!("  {} --apply --expect {} --why '...'", command(arguments), listing.matched));
+    lines.join("\n")
+}
+
+/// The command line as it was given, quoted for a shell. Settings of the broker may hold a password, and are left out.
+fn command(arguments: impl Iterator<Item = String>) -> String {
+    let quoted = arguments.enumerate().map(|(index, argument)| match argument {
+        _ if index == 0 => "rehop".to_owned(),
+        secret if secret.starts_with("broker.") || secret.starts_with("--set=broker.") => "'...'".to_owned(),
+        plain if plain.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,+@".contains(c)) && !plain.is_empty() => {
+            plain
+        }
+        other => format!("'{}'", text::line(&other).replace('\'', "'\\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command;
+
+    #[test]
+    fn a_command_is_quoted_and_shows_no_password() {
+        let given =
+            ["/usr/bin/rehop", "parked", "--where", "body.a == \"it's\"", "--set", "broker.url=amqp://u:hunter2@h", ""];
+        let shown = command(given.into_iter().map(str::to_owned));
+        assert_eq!(shown, "rehop parked --where 'body.a == \"it'\\''s\"' --set '...' ''");
+    }
+}

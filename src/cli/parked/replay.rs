@@ -1,0 +1,126 @@
+//! `rehop parked replay`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rehop::parked::{ListRequest, Parked, RampSettings, ReplayRequest, Replayed};
+
+use super::plan::plan;
+use super::progress::Printer;
+use super::select::{FilterArgs, PlaceArgs};
+use super::{STOPPED, UNKNOWN, answers, text};
+use crate::cli::options::{Options, Usage};
+use crate::cli::{output, signals};
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Send the messages. Without this the command prints a plan
+    #[arg(long, help_heading = None)]
+    apply: bool,
+    /// Send nothing unless exactly this many messages match
+    #[arg(long, value_name = "N", requires = "apply")]
+    expect: Option<u64>,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    why: Option<String>,
+    /// The work queue of messages that do not say where they belong
+    #[arg(long, value_name = "QUEUE")]
+    to: Option<String>,
+    /// Send this many first, and wait for their fate; 0 sends everything at once
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    canary: u32,
+    /// How long to wait for the fate of each batch
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    verdict: Duration,
+    /// Stop when more than this share of the messages parks again, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    max_failed: f64,
+    /// Send at most this many messages a second
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Pause while the work queue has more ready messages than this
+    #[arg(long, value_name = "N")]
+    max_ready: Option<u64>,
+    /// Give the messages a new deadline, so long from now. Default: retry.max_age, counted from now
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    deadline: Option<Duration>,
+    /// Send one message at a time: at most one duplicate if this process is killed, instead of a hundred
+    #[arg(long)]
+    strict: bool,
+    /// When all are sent, wait for their fate until nothing was heard for this long
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    follow: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
+const HELP: &str = "\
+Messages go back to the queue in which they failed, with their exchange, routing
+key, history and trace. They start again: no attempts, no waits. First a canary
+of 5, then 10, 100, 1000 and 10000 at a time, each after a verdict on the batch
+before. A canary that fails is parked at once. Messages that park again during
+the replay are not taken again.
+
+A run learns the fate of 1,000,000 messages. It sends those beyond as well, and
+counts them as unknown. For more: --limit 1000000, and repeat the command.
+
+Examples:
+  rehop parked replay --queue orders --class http_503
+  rehop parked replay --queue orders --class http_503 --apply --expect 412
+  rehop parked replay --queue orders --chain 5f0c --apply --why 'ticket 7'
+
+Exit status: 0 if all were handled, 3 if it stopped by itself or messages parked
+again, 4 if the fate of some is unknown, 1 for an error, 2 for a wrong command.";
+
+pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
+    let parked = super::open(&args.place, options, false).await?;
+    if args.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+        return Err(Usage("--rate must be above 0".to_owned()).into());
+    }
+    let mut ramp = RampSettings::default();
+    match args.canary {
+        0 => ramp.batches.clear(),
+        canary => ramp.batches[0] = canary,
+    }
+    (ramp.verdict_within, ramp.max_failed) = (args.verdict, args.max_failed / 100.0);
+    let mut request = ReplayRequest::default();
+    request.filter = args.filter.filter();
+    (request.ramp, request.expect, request.why, request.to) = (ramp, args.expect, args.why, args.to);
+    (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
+    (request.strict, request.follow) = (args.strict, args.follow);
+    if args.apply { apply(&parked, &request, args.json).await } else { show_plan(&parked, request, args.json).await }
+}
+
+async fn show_plan(parked: &Parked, request: ReplayRequest, json: bool) -> anyhow::Result<ExitCode> {
+    let listing = parked.list(&ListRequest::all(request.filter)).await?;
+    output::print(&if json { text::json(&listing)? } else { plan(&listing, "send", std::env::args()) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn apply(parked: &Parked, request: &ReplayRequest, json: bool) -> anyhow::Result<ExitCode> {
+    let stop = signals::watch()?;
+    let mut printer = Printer::new();
+    let replayed = parked.replay(request, |progress| printer.show(progress), stop.cancelled()).await;
+    printer.end();
+    let replayed = replayed?;
+    output::print(&if json { text::json(&replayed)? } else { answers::replayed(&replayed) })?;
+    Ok(ExitCode::from(status(&replayed)))
+}
+
+fn status(replayed: &Replayed) -> u8 {
+    let fates = &replayed.fates;
+    let unsent = replayed.tally.without_destination + replayed.tally.too_large;
+    match replayed {
+        Replayed { stopped: Some(_), .. } => STOPPED,
+        _ if fates.parked_again + unsent > 0 => STOPPED,
+        _ if replayed.is_success() => 0,
+        _ => UNKNOWN,
+    }
+}

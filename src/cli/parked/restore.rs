@@ -1,0 +1,70 @@
+//! `rehop parked restore`.
+
+use std::process::ExitCode;
+
+use rehop::parked::{ListRequest, Place, RestoreRequest};
+
+use super::plan::plan;
+use super::progress::Printer;
+use super::select::FilterArgs;
+use super::{STOPPED, text};
+use crate::cli::options::Options;
+use crate::cli::{output, signals};
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Move the messages. Without this the command prints a plan
+    #[arg(long)]
+    apply: bool,
+    /// Move nothing unless exactly this many messages match
+    #[arg(long, value_name = "N", requires = "apply")]
+    expect: Option<u64>,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    why: Option<String>,
+    /// Move one message at a time: at most one duplicate if this process is killed, instead of a hundred
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
+const HELP: &str = "\
+Discarded messages go back to the end of the parked or stray queue that they
+were discarded from, with the headers that they had there. Each discard prints
+its run; --run takes exactly the messages that it moved, as long as they are
+among the discarded ones.
+
+Examples:
+  rehop parked restore --run 6fa15d2d04c8
+  rehop parked restore --run 6fa15d2d04c8 --apply --expect 17 --why 'too many'";
+
+pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
+    let parked = super::open_at(Place::Discarded, options).await?;
+    let filter = args.filter.filter();
+    if !args.apply {
+        let listing = parked.list(&ListRequest::all(filter)).await?;
+        output::print(&if args.json { text::json(&listing)? } else { plan(&listing, "restore", std::env::args()) })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut request = RestoreRequest::default();
+    (request.filter, request.expect, request.why, request.strict) = (filter, args.expect, args.why, args.strict);
+    let stop = signals::watch()?;
+    let mut printer = Printer::new();
+    let restored = parked.restore(&request, |progress| printer.show(progress), stop.cancelled()).await;
+    printer.end();
+    let restored = restored?;
+    if args.json {
+        output::print(&text::json(&restored)?)?;
+    } else {
+        let mut lines = vec![format!("{} restored", text::number(restored.tally.moved))];
+        lines.extend(restored.stopped.iter().map(|stop| format!("stopped: {}", text::line(&stop.to_string()))));
+        output::print(&lines.join("\n"))?;
+    }
+    Ok(if restored.stopped.is_some() { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+}

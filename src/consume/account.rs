@@ -1,0 +1,92 @@
+//! What is counted, logged and reported when a delivery has ended.
+
+use crate::consume::attempt::Attempt;
+use crate::consume::context::now;
+use crate::consume::settle::Settled;
+use crate::failure::Failure;
+use crate::handler::FailureEvent;
+use crate::retry::decision::Reason;
+use crate::retry::outcome::Outcome;
+use crate::wire::receipt::Parking;
+
+impl Attempt {
+    /// Counts what became of the delivery, logs its failure, and tells the service of it: here and nowhere else.
+    pub(crate) fn account(&self, settled: Settled, failure: Option<&Failure>) {
+        let (context, ledger, chain) = (&self.context, &self.delivery.ledger, &self.chain.id);
+        let (queue, attempt) = (context.config.queue.as_str(), ledger.attempt());
+        let error = failure.map(Failure::message).unwrap_or_default();
+        let outcome = match settled {
+            Settled::Done(outcome) => outcome,
+            Settled::TooLate => {
+                context.tally.update(|summary| summary.too_late += 1);
+                tracing::warn!(
+                    queue, %chain, attempt, error,
+                    "the message could not be settled in time, or its channel is gone; the broker delivers it again"
+                );
+                return;
+            }
+        };
+        context.tally.settled(outcome);
+        if let Some(replay) = &ledger.replay {
+            context.metrics.replayed(outcome);
+            context.receipts.send(replay, outcome, |reason| self.parking(reason, failure));
+        }
+        context.metrics.settled(outcome, attempt, now().since(ledger.first_seen));
+        match outcome {
+            Outcome::Ack => tracing::trace!(queue, %chain, attempt, "message handled"),
+            Outcome::Requeue | Outcome::Wait(_) => self.log_retry(outcome, failure),
+            Outcome::Defer(delay) => {
+                tracing::debug!(queue, %chain, attempt, delay_ms = delay.as_millis(), error, "message deferred");
+            }
+            Outcome::Park(reason) => tracing::warn!(queue, %chain, attempt, %reason, error, "message parked"),
+            Outcome::Discard(reason) => tracing::warn!(queue, %chain, attempt, %reason, error, "message discarded"),
+        }
+        self.report(outcome, failure);
+    }
+
+    /// What the headers of the parked copy say as well.
+    fn parking(&self, reason: Reason, failure: Option<&Failure>) -> Parking {
+        let at = now();
+        Parking {
+            queue: self.context.config.queue.clone(),
+            chain_id: self.chain.id.to_string(),
+            reason: reason.to_string(),
+            at: Some(at),
+            last_error: self.delivery.ledger.after(failure, at).errors.pop(),
+        }
+    }
+
+    /// The first failure of a class has a line, and each has one for those who debug.
+    fn log_retry(&self, outcome: Outcome, failure: Option<&Failure>) {
+        let (queue, chain, attempt) = (&self.context.config.queue, &self.chain.id, self.delivery.ledger.attempt());
+        let outcome = outcome.as_str();
+        let Some(failure) = failure else {
+            tracing::debug!(queue, %chain, attempt, outcome, "the wait goes on in another wait queue");
+            return;
+        };
+        let (class, error) = (failure.class(), failure.message());
+        if self.context.failures.is_first(class, now()) {
+            tracing::info!(
+                queue, class, %chain, attempt, outcome, error,
+                "attempt failed; it is retried, and further failures of this class are counted once a minute"
+            );
+        } else {
+            tracing::debug!(queue, class, %chain, attempt, outcome, error, "attempt failed; it is retried");
+        }
+    }
+
+    /// Tells the service of a failure, or of an end without an attempt. A further leg of a wait is neither, nor is a defer.
+    fn report(&self, outcome: Outcome, failure: Option<&Failure>) {
+        if outcome.is_defer() || (failure.is_none() && outcome.reason().is_none()) {
+            return;
+        }
+        self.context.handler.failed(&FailureEvent {
+            queue: &self.context.config.queue,
+            message_id: self.delivery.properties.message_id().as_ref().map(|id| id.as_str()),
+            chain_id: &self.chain.id,
+            attempt: self.delivery.ledger.attempt(),
+            outcome,
+            failure,
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! The broker's ack timeout: what the settings say, until the broker shows that its own is shorter.
+//!
+//! 3.10 and 4.0 close the channel and name the timeout. 4.3 cancels the subscription without a word and delivers the message again,
+//! uncounted, so a message that is held here for longer would come again without end. There the message itself shows it: it comes
+//! again while it is still held.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::wait::WaitStrategy;
+
+/// How long a delivery may stay unsettled.
+#[derive(Debug)]
+pub(crate) struct AckTimeout {
+    strategy: WaitStrategy,
+    /// What the settings say.
+    pub(crate) configured: Duration,
+    /// The shortest that is known, in milliseconds.
+    known: AtomicU64,
+}
+
+impl AckTimeout {
+    pub(crate) fn new(configured: Duration, strategy: WaitStrategy) -> Self {
+        Self { strategy, configured, known: AtomicU64::new(millis(configured)) }
+    }
+
+    /// A little less than the timeout. What is held needs more of the time, and its settings leave a minute free.
+    pub(crate) fn settle_limit(&self) -> Duration {
+        let timeout = Duration::from_millis(self.known.load(Ordering::Relaxed));
+        match self.strategy {
+            WaitStrategy::InProcess => timeout - (timeout / 20).min(Duration::from_secs(30)),
+            WaitStrategy::Tiers | WaitStrategy::Ladder | WaitStrategy::DelayedExchange | WaitStrategy::Native => {
+                timeout - timeout / 20
+            }
+        }
+    }
+
+    /// The broker has taken back a message after this time. Whether that was not known.
+    pub(crate) fn shown(&self, timeout: Duration) -> bool {
+        self.known.fetch_min(millis(timeout), Ordering::Relaxed) > millis(timeout)
+    }
+}
+
+fn millis(timeout: Duration) -> u64 {
+    u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The timeout that the broker names when it closes a channel over it (3.10 and 4.0).
+pub(crate) fn named_in(problem: &str) -> Option<Duration> {
+    let (_, rest) = problem.split_once("delivery acknowledgement on channel")?;
+    let (_, rest) = rest.split_once("Timeout value used: ")?;
+    let digits = rest.split(|it: char| !it.is_ascii_digit()).next()?;
+    digits.parse().ok().filter(|millis| *millis > 0).map(Duration::from_millis)
+}
+
+/// The deliveries of a channel that are not settled, the oldest first.
+#[derive(Debug)]
+pub(crate) struct Unsettled {
+    /// An ordered queue closes its channel when the subscription is cancelled, and gives back no single message. So one that the
+    /// broker has taken back comes again on the next channel with the count that it had, and all others with one more.
+    is_ordered: bool,
+    held: Vec<Held>,
+    /// What the broker has probably taken back, and how long it was held by then.
+    taken_back: Option<(Held, Duration)>,
+}
+
+#[derive(Debug)]
+struct Held {
+    fingerprint: u64,
+    redeliveries: Option<u32>,
+    since: Instant,
+    /// Dead once the delivery is settled.
+    token: Weak<()>,
+}
+
+impl Held {
+    fn is_held(&self) -> bool {
+        self.token.strong_count() > 0
+    }
+}
+
+impl Unsettled {
+    pub(crate) fn new(is_ordered: bool) -> Self {
+        Self { is_ordered, held: Vec::new(), taken_back: None }
+    }
+
+    /// The next delivery is that of another channel.
+    pub(crate) fn lose_channel(&mut self) {
+        self.held.clear();
+        self.taken_back.take_if(|_| !self.is_ordered);
+    }
+
+    /// Notes a delivery, which counts as unsettled for as long as the token is kept.
+    pub(crate) fn add(&mut self, fingerprint: u64, redeliveries: Option<u32>, now: Instant) -> Arc<()> {
+        if self.held.len() == self.held.capacity() {
+            self.held.retain(Held::is_held);
+            // Room for as many as are held, so that this is seldom done.
+            self.held.reserve(self.held.len().max(4));
+        }
+        let token = Arc::new(());
+        self.held.push(Held { fingerprint, redeliveries, since: now, token: Arc::downgrade(&token) });
+        token
+    }
+
+    /// The broker has cancelled the subscription. If that was over a message, it was the oldest one.
+    pub(crate) fn cancelled(&mut self, now: Instant) {
+        self.held.retain(Held::is_held);
+        if !self.held.is_empty() {
+            let oldest = self.held.remove(0);
+            let age = now.saturating_duration_since(oldest.since);
+            self.taken_back = Some((oldest, age));
+        }
+    }
+
+    /// A message came again. If it is the one that was taken back, with the count that it had, returns how long it was held by then.
+    /// It must still be held, unless its channel was closed over it: otherwise it was given back by this process. Without a count
+    /// nothing tells the two apart.
+    pub(crate) fn came_again(&mut self, fingerprint: u64, redeliveries: Option<u32>) -> Option<Duration> {
+        redeliveries?;
+        let is_ordered = self.is_ordered;
+        let is_it = |(held, _): &mut (Held, Duration)| {
+            held.fingerprint == fingerprint && held.redeliveries == redeliveries && (is_ordered || held.is_held())
+        };
+        self.taken_back.take_if(is_it).map(|(_, age)| age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn only_a_shorter_timeout_is_news_and_a_little_of_it_is_kept_free() {
+        let timeout = AckTimeout::new(seconds(1_800), WaitStrategy::InProcess);
+        assert_eq!(timeout.settle_limit(), seconds(1_770));
+        assert_eq!([1_800, 3_600].map(|long| timeout.shown(seconds(long))), [false, false]);
+        assert_eq!([10, 10, 20].map(|short| timeout.shown(seconds(short))), [true, false, false]);
+        assert_eq!(timeout.settle_limit(), Duration::from_millis(9_500));
+        assert_eq!(AckTimeout::new(seconds(1_800), WaitStrategy::Tiers).settle_limit(), seconds(1_710));
+    }
+
+    #[test]
+    fn the_timeout_is_read_from_what_the_broker_says() {
+        let said = |value: &str| {
+            format!(
+                "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: {value}"
+            )
+        };
+        let rest = " ms. This timeout value can be configured, see consumers doc guide to learn more";
+        assert_eq!(named_in(&(said("10000") + rest)), Some(seconds(10)));
+        assert_eq!(named_in(&(said("-1") + rest)), None);
+        assert_eq!(named_in(&said("99999999999999999999999999")), None);
+        assert_eq!(named_in("Timeout value used: 10000 ms"), None);
+        assert_eq!(named_in("CONNECTION_FORCED - broker forced connection closure"), None);
+    }
+
+    #[test]
+    fn the_oldest_delivery_shows_the_timeout_if_it_comes_again_while_it_is_held() {
+        let (start, mut unsettled) = (Instant::now(), Unsettled::new(false));
+        let settled = unsettled.add(1, Some(0), start);
+        let (first, _second) =
+            (unsettled.add(2, Some(0), start + seconds(1)), unsettled.add(3, Some(0), start + seconds(2)));
+        drop(settled);
+        unsettled.cancelled(start + seconds(11));
+        assert_eq!(unsettled.came_again(3, Some(0)), None, "it is not the oldest");
+        assert_eq!(unsettled.came_again(2, Some(1)), None, "it was given back, which the broker counts");
+        assert_eq!(unsettled.came_again(2, Some(0)), Some(seconds(10)));
+        assert_eq!(unsettled.came_again(2, Some(0)), None);
+        unsettled.cancelled(start + seconds(12));
+        assert_eq!(unsettled.came_again(3, Some(0)), Some(seconds(10)));
+        drop(first);
+    }
+
+    #[test]
+    fn nothing_is_shown_without_a_cancel_or_after_the_delivery_was_settled() {
+        let (start, mut unsettled) = (Instant::now(), Unsettled::new(false));
+        let token = unsettled.add(1, Some(0), start);
+        assert_eq!(unsettled.came_again(1, Some(0)), None);
+        unsettled.cancelled(start + seconds(10));
+        drop(token);
+        assert_eq!(unsettled.came_again(1, Some(0)), None);
+        unsettled.cancelled(start + seconds(20));
+        assert_eq!(unsettled.came_again(1, Some(0)), None);
+    }
+
+    #[test]
+    fn a_message_of_an_ordered_queue_shows_the_timeout_on_the_next_channel() {
+        for is_ordered in [true, false] {
+            let (start, mut unsettled) = (Instant::now(), Unsettled::new(is_ordered));
+            let tokens = [1, 2].map(|number| unsettled.add(number, Some(0), start));
+            unsettled.cancelled(start + seconds(10));
+            drop(tokens);
+            unsettled.lose_channel();
+            assert_eq!(unsettled.came_again(2, Some(1)), None, "the closed channel has charged it");
+            assert_eq!(unsettled.came_again(1, Some(0)), is_ordered.then_some(seconds(10)));
+        }
+    }
+
+    #[test]
+    fn what_is_settled_takes_no_memory() {
+        let mut unsettled = Unsettled::new(false);
+        for number in 0..10_000 {
+            drop(unsettled.add(number, Some(0), Instant::now()));
+        }
+        assert!(unsettled.held.capacity() <= 8, "{}", unsettled.held.capacity());
+    }
+}

@@ -1,0 +1,64 @@
+//! A delivery that this process holds, and the attempt to handle it.
+
+use std::sync::Arc;
+
+use crate::consume::context::{InFlight, QueueContext, now};
+use crate::consume::settler::Settler;
+use crate::message::Delivery;
+use crate::telemetry::spans::{Chain, ProcessSpan};
+use crate::timestamp::Timestamp;
+
+/// A delivery that this process holds and has not settled, as the inbox keeps it until a handler is free.
+pub(crate) struct Unacked {
+    pub(crate) context: Arc<QueueContext>,
+    pub(crate) delivery: Arc<Delivery>,
+    pub(crate) received: Timestamp,
+    pub(crate) settler: Settler,
+    pub(crate) in_flight: InFlight,
+    /// Its chain after an earlier attempt, if this process has held it since then.
+    pub(crate) held: Option<Box<Chain>>,
+}
+
+/// A delivery from the opening of its span to its settlement.
+pub(crate) struct Attempt {
+    pub(crate) context: Arc<QueueContext>,
+    pub(crate) delivery: Arc<Delivery>,
+    pub(crate) settler: Settler,
+    pub(crate) chain: Chain,
+    pub(crate) span: ProcessSpan,
+    pub(crate) received: Timestamp,
+    pub(crate) in_flight: InFlight,
+}
+
+impl Attempt {
+    /// Continues the chain's trace. For a message that has just returned from a wait, records the wait and how late it ended.
+    pub(crate) fn open(unacked: Unacked) -> Self {
+        let Unacked { context, delivery, received, settler, in_flight, held } = unacked;
+        let is_held = held.is_some();
+        let chain = held.map_or_else(|| Self::chain(&context, &delivery, received), |chain| *chain);
+        if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
+            let (place, ended) = match is_held {
+                true => (context.config.queue.clone(), now()),
+                false => (context.names.holder(wait.path, wait.leg), received),
+            };
+            context.tracer.waited(&chain, &delivery, &place, ended);
+            if delivery.ledger.wait_unfinished.is_none() {
+                context.metrics.wait_ended(ended.since(wait.due));
+            }
+        }
+        let span = context.tracer.process(&chain, &delivery);
+        Self { context, delivery, settler, chain, span, received, in_flight }
+    }
+
+    /// The chain of a delivery, from its headers.
+    fn chain(context: &QueueContext, delivery: &Delivery, received: Timestamp) -> Chain {
+        let mut ignored = Vec::new();
+        let chain = context.tracer.chain(delivery, received, &mut ignored);
+        context.warned.about(&context.config.queue, ignored);
+        chain
+    }
+
+    pub(crate) fn policy(&self) -> &crate::RetryPolicy {
+        &self.context.config.policy
+    }
+}

@@ -1,0 +1,184 @@
+//! What the deliveries of one queue have in common.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use lapin::types::ShortString;
+
+use crate::broker::name::short;
+use crate::consume::early::EarlyReturns;
+use crate::consume::failure_log::FailureLog;
+use crate::consume::receipts::Receipts;
+use crate::consume::summary::Tally;
+use crate::error::Error;
+use crate::handler::AnyHandler;
+use crate::message::Source;
+use crate::publish::CopyPublisher;
+use crate::settings::{Declare, QueueConfig, Settings, address};
+use crate::status::QueueState;
+use crate::telemetry::metrics::{Instruments, QueueMetrics};
+use crate::telemetry::spans::QueueTracer;
+use crate::timestamp::Timestamp;
+use crate::topology::Names;
+use crate::wire::{Contract, Ignored};
+
+/// What the deliveries of one queue have in common.
+pub(crate) struct QueueContext {
+    pub(crate) config: QueueConfig,
+    pub(crate) contract: Contract,
+    pub(crate) addresses: ShortNames,
+    pub(crate) names: Names,
+    pub(crate) handler: Box<dyn AnyHandler>,
+    pub(crate) source: Arc<Source>,
+    pub(crate) publisher: CopyPublisher,
+    pub(crate) receipts: Receipts,
+    pub(crate) tracer: QueueTracer,
+    pub(crate) metrics: QueueMetrics,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) state: Arc<QueueState>,
+    pub(crate) warned: WarnOnce,
+    pub(crate) failures: Arc<FailureLog>,
+    /// Messages that wait in the work queue.
+    pub(crate) early: EarlyReturns,
+}
+
+/// The names that this queue's copies need, in AMQP's form: one that is too long is an error before anything is consumed.
+pub(crate) struct ShortNames {
+    pub(crate) queue: ShortString,
+    pub(crate) wait: ShortString,
+    pub(crate) ladder: ShortString,
+    pub(crate) delay: ShortString,
+    pub(crate) park: ShortString,
+}
+
+impl QueueContext {
+    /// # Errors
+    ///
+    /// When a name is too long for AMQP.
+    pub(crate) fn new(
+        settings: &Settings,
+        config: QueueConfig,
+        handler: Box<dyn AnyHandler>,
+        (publisher, receipts): (&CopyPublisher, &Receipts),
+        instruments: &Instruments,
+        tally: &Arc<Tally>,
+        state: Arc<QueueState>,
+    ) -> Result<Self, Error> {
+        let (queue, names) = (config.queue.as_str(), Names::new(&settings.namespace));
+        let uris = address::uris(&settings.broker).unwrap_or_default();
+        // With several addresses, the one in use may change under a span.
+        let server = match &uris[..] {
+            [uri] => Some((uri.authority.host.as_str(), uri.authority.port)),
+            _ => None,
+        };
+        if config.declare == Declare::Existing {
+            tracing::info!(
+                queue,
+                "using the queue as it is; its delivery limit and dead-letter target cannot be checked"
+            );
+        }
+        let contract = Contract {
+            queue: config.queue.clone(),
+            homes: names.homes(),
+            expiry_header: settings.expiry_header.clone(),
+            max_age: config.policy.max_age,
+            counts_deliveries: config.counts_deliveries,
+            counts_waits: config.policy.strategy.delayed_return().is_some(),
+            hold_limit: config.hold_limit(settings.broker.consumer_timeout),
+        };
+        let metrics = QueueMetrics::new(instruments.clone(), queue);
+        metrics.consuming(false);
+        Ok(Self {
+            addresses: ShortNames {
+                queue: short(queue)?,
+                wait: short(&names.wait())?,
+                ladder: short(&names.ladder())?,
+                delay: short(&names.delay())?,
+                park: short(&names.park())?,
+            },
+            tracer: QueueTracer::new(queue, server, config.policy.max_attempts(), settings.trace.max_age),
+            metrics,
+            state,
+            source: Arc::new(Source { queue: config.queue.clone(), policy: config.policy.clone(), now: None }),
+            contract,
+            names,
+            handler,
+            publisher: publisher.clone(),
+            receipts: receipts.clone(),
+            tally: tally.clone(),
+            warned: WarnOnce::default(),
+            early: EarlyReturns::default(),
+            failures: Arc::new(FailureLog::new(queue)),
+            config,
+        })
+    }
+}
+
+impl QueueContext {
+    /// The queue is consumed from now on.
+    pub(crate) fn consuming(&self) {
+        tracing::info!(queue = %self.config.queue, "consuming");
+        self.metrics.consuming(true);
+        self.state.consuming(now());
+    }
+
+    /// The queue is not consumed from now on. `error` says why, unless the service is stopping.
+    pub(crate) fn not_consuming(&self, error: Option<&Error>) {
+        self.metrics.consuming(false);
+        self.state.not_consuming(error, now());
+    }
+}
+
+/// Whatever ends a consumer, its queue is not consumed any more: the task of the service may be aborted.
+impl Drop for QueueContext {
+    fn drop(&mut self) {
+        self.not_consuming(None);
+    }
+}
+
+/// Counts a delivery as in flight for as long as this is kept.
+pub(crate) struct InFlight(Arc<QueueContext>);
+
+impl InFlight {
+    pub(crate) fn new(context: Arc<QueueContext>) -> Self {
+        context.metrics.received();
+        context.state.received();
+        Self(context)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.metrics.released();
+        self.0.state.released();
+    }
+}
+
+/// The clock of the code that does I/O. Decisions get the time as an argument.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from(SystemTime::now())
+}
+
+/// Warns once about each header, however many messages carry the same mistake.
+#[derive(Debug, Default)]
+pub(crate) struct WarnOnce(Mutex<HashSet<String>>);
+
+impl WarnOnce {
+    pub(crate) fn about(&self, queue: &str, ignored: Vec<Ignored>) {
+        if ignored.is_empty() {
+            return;
+        }
+        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for Ignored { header, because } in ignored {
+            if warned.insert(header.clone()) {
+                tracing::warn!(
+                    queue,
+                    header,
+                    because,
+                    "a header is malformed; further headers of this name are not reported"
+                );
+            }
+        }
+    }
+}

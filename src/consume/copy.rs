@@ -1,0 +1,97 @@
+//! From a decision to the copy that is published before the ack.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::consume::attempt::Attempt;
+use crate::failure::Failure;
+use crate::publish::Outgoing;
+use crate::retry::decision::{Decision, Reason};
+use crate::retry::ledger::{Ledger, Wait};
+use crate::retry::outcome::Outcome;
+use crate::timestamp::Timestamp;
+use crate::wait::Path;
+
+/// How a decision is carried out: the copy that is published before the ack, if any, and the outcome.
+pub(crate) struct Settlement {
+    pub(crate) copy: Option<PreparedCopy>,
+    pub(crate) outcome: Outcome,
+}
+
+/// A copy that is written and not sent yet.
+pub(crate) struct PreparedCopy {
+    pub(crate) outgoing: Arc<Outgoing>,
+    /// The queue, or the exchange, that will hold it, as spans and metrics name it.
+    pub(crate) destination: String,
+}
+
+fn without_copy(outcome: Outcome) -> Settlement {
+    Settlement { copy: None, outcome }
+}
+
+impl Attempt {
+    /// Writes the copy that a decision needs. A message whose own headers leave no room for rehop's cannot wait, and is parked.
+    pub(crate) fn settlement_of(&self, decision: Decision, failure: Option<&Failure>, since: Timestamp) -> Settlement {
+        match decision {
+            Decision::Ack => without_copy(Outcome::Ack),
+            Decision::Requeue => without_copy(Outcome::Requeue),
+            Decision::Discard(reason) => without_copy(Outcome::Discard(reason)),
+            Decision::Park(reason) => self.park(reason, failure, since),
+            Decision::Wait { path: Path::Return | Path::Hold, due, is_defer, .. } => {
+                without_copy(outcome(due.since(since), is_defer))
+            }
+            Decision::Wait { path, leg, due, is_defer } => self.wait(Wait { since, due, leg, path }, is_defer, failure),
+        }
+    }
+
+    fn wait(&self, wait: Wait, is_defer: bool, failure: Option<&Failure>) -> Settlement {
+        let ledger = self.identified(self.delivery.ledger.waiting(failure, is_defer, wait.since));
+        let trace = self.chain.headers(&self.span);
+        let (context, delivery) = (self.context.clone(), self.delivery.clone());
+        let properties = match context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace) {
+            Ok(properties) => properties,
+            Err(error) => {
+                let (queue, chain) = (&context.config.queue, &self.chain.id);
+                tracing::error!(%queue, %chain, %error, "the message cannot wait; parking it");
+                return self.park(Reason::Unpublishable, failure, wait.since);
+            }
+        };
+        let addresses = &context.addresses;
+        let exchange = match wait.path {
+            Path::Ladder { .. } => addresses.ladder.clone(),
+            Path::Delayed => addresses.delay.clone(),
+            // Without a copy there would be nothing to publish.
+            Path::Tier | Path::Return | Path::Hold => addresses.wait.clone(),
+        };
+        let destination = context.names.holder(wait.path, wait.leg);
+        let (routing_key, body) = (delivery.origin.routing_key.clone(), delivery.body.clone());
+        let write = move || context.contract.wait_copy(&delivery, &ledger, wait, &trace);
+        let outgoing = Outgoing::new(exchange, routing_key, body, properties, write);
+        let outgoing = if wait.path == Path::Delayed { outgoing.not_mandatory() } else { outgoing };
+        let copy = PreparedCopy { outgoing: Arc::new(outgoing), destination };
+        Settlement { copy: Some(copy), outcome: outcome(wait.due.since(wait.since), is_defer) }
+    }
+
+    fn park(&self, reason: Reason, failure: Option<&Failure>, since: Timestamp) -> Settlement {
+        let (ledger, trace) =
+            (self.identified(self.delivery.ledger.after(failure, since)), self.chain.headers(&self.span));
+        let (context, delivery) = (self.context.clone(), self.delivery.clone());
+        let destination = context.config.parked.clone();
+        let (exchange, routing_key) = (context.addresses.park.clone(), context.addresses.queue.clone());
+        let body = delivery.body.clone();
+        let write = move || context.contract.parked_copy(&delivery, &ledger, reason, since, &trace);
+        let outgoing = Outgoing::new(exchange, routing_key, body, write(), write);
+        let copy = PreparedCopy { outgoing: Arc::new(outgoing), destination };
+        Settlement { copy: Some(copy), outcome: Outcome::Park(reason) }
+    }
+
+    /// The ledger that a copy carries, with the id of its chain.
+    fn identified(&self, mut ledger: Ledger) -> Ledger {
+        ledger.chain_id.get_or_insert_with(|| self.chain.id.to_string());
+        ledger
+    }
+}
+
+fn outcome(delay: Duration, is_defer: bool) -> Outcome {
+    if is_defer { Outcome::Defer(delay) } else { Outcome::Wait(delay) }
+}

@@ -1,0 +1,40 @@
+//! How a delivery is handed back for which nothing is to be decided: no handler has seen it, or the process that holds it stops.
+
+use crate::consume::attempt::Unacked;
+use crate::wait::WaitStrategy;
+
+/// How a delivery goes back to its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandBack {
+    /// 4.3 does not count this towards the delivery limit; 3.10 and 4.0 do.
+    Nack,
+    /// Counted.
+    Reject,
+}
+
+/// With delayed retries a nack makes the message wait, and spends one of its waits. So it is rejected, and comes again at once, unless
+/// that would exceed the delivery limit and park a message that nobody has tried to handle.
+pub(crate) fn hand_back(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32) -> HandBack {
+    match strategy {
+        WaitStrategy::Native if redeliveries.unwrap_or(0) < delivery_limit => HandBack::Reject,
+        WaitStrategy::Tiers
+        | WaitStrategy::Ladder
+        | WaitStrategy::DelayedExchange
+        | WaitStrategy::Native
+        | WaitStrategy::InProcess => HandBack::Nack,
+    }
+}
+
+impl Unacked {
+    /// Hands the delivery back. False if its channel is gone, and the broker has it again anyway.
+    pub(crate) fn hand_back(&self) -> bool {
+        let policy = &self.context.config.policy;
+        match hand_back(policy.strategy.kind(), self.delivery.ledger.redeliveries, policy.delivery_limit) {
+            HandBack::Nack => self.settler.nack(),
+            HandBack::Reject => self.settler.requeue(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+//! Holding: a message that waits in this process, unacked, until its next attempt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::consume::attempt::{Attempt, Unacked};
+use crate::failure::Failure;
+use crate::message::Delivery;
+use crate::retry::decision::{Decision, give_back};
+use crate::retry::ledger::Wait;
+use crate::settings::Order;
+use crate::timestamp::Timestamp;
+use crate::wait::{Path, WaitStrategy};
+
+/// A delivery that stays in this process.
+pub(crate) struct Held {
+    pub(crate) unacked: Unacked,
+    /// When its next attempt may begin.
+    pub(crate) due: Instant,
+}
+
+impl Attempt {
+    /// Whether this process keeps the delivery for another attempt, and how long it waits until then. Without a wait it is an
+    /// immediate attempt: with this strategy nothing is requeued, because the broker would forget what this process knows.
+    ///
+    /// One that the broker would take back before the next attempt could end is not kept (see [`unheld`](Self::unheld)). In an
+    /// ordered queue it would be overtaken then, so it is kept, and given up when it is due.
+    pub(crate) fn holds(&self, decision: Decision, since: Timestamp) -> Option<Option<Wait>> {
+        if self.policy().strategy.kind() != WaitStrategy::InProcess {
+            return None;
+        }
+        let wait = match decision {
+            Decision::Requeue => None,
+            Decision::Wait { path: path @ Path::Hold, leg, due, .. } => Some(Wait { since, due, leg, path }),
+            Decision::Wait { .. } | Decision::Ack | Decision::Park(_) | Decision::Discard(_) => return None,
+        };
+        let delay = wait.map_or(Duration::ZERO, |wait| wait.due.since(since));
+        let ends = Instant::now() + delay + self.context.config.handler_timeout;
+        let fits = self.context.config.order != Order::None || ends <= self.settler.until;
+        fits.then_some(wait)
+    }
+
+    /// What becomes of a delivery that would be held, and cannot be.
+    pub(crate) fn unheld(&self, decision: Decision) -> Decision {
+        match decision {
+            // The ledger of a delivery that was held counts from its last wait.
+            Decision::Wait { path: Path::Hold, .. } => {
+                give_back(self.policy(), self.context.contract.redeliveries_of(&self.delivery))
+            }
+            other => other,
+        }
+    }
+
+    /// The delivery for its next attempt, with what this process knows of the chain.
+    pub(crate) fn hold(self, wait: Option<Wait>, is_defer: bool, failure: Option<&Failure>, since: Timestamp) -> Held {
+        let Self { context, delivery, settler, chain, span, received, in_flight } = self;
+        let ledger = delivery.ledger.held(failure, wait, is_defer, since);
+        let due = Instant::now() + wait.map_or(Duration::ZERO, |wait| wait.due.since(since));
+        let delivery = Arc::new(Delivery { ledger, ..Arc::unwrap_or_clone(delivery) });
+        let held = Some(Box::new(chain.next(&span)));
+        Held { unacked: Unacked { context, delivery, received, settler, in_flight, held }, due }
+    }
+}

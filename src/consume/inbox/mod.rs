@@ -1,0 +1,385 @@
+//! The inbox: the deliveries that a process holds, of all its queues; how many more it may take; and which handler starts next.
+//!
+//! A crash charges one delivery to every message that the process holds, of every queue, and they come back to the heads of
+//! their queues (quorum queues of 3.10, 4.0 and 4.3). A message above its delivery limit is parked. The inbox ensures that
+//! a message that kills its process is parked alone:
+//!
+//! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is
+//!   taken or started meanwhile. What was delivered before a suspect is charged once if the process dies, and can afford that.
+//! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
+//!   back, lets it hold one for each handler, and more as deliveries are settled. After a suspect it holds at most an eighth
+//!   of what it has settled since, until it has settled enough.
+//! - **What handlers gave back** ([`requeued`]), and what a lost channel held, is not suspect when it comes back: this process
+//!   survived it.
+//! - **Queues take turns** ([`turn`]) until each has brought a fresh delivery, or a few deliveries are proven: a message that
+//!   kills at the head of one queue must not charge the head of another each time.
+//! - **Nothing waits too long** ([`pace`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0).
+//!
+//! An ordered queue ([`lines`]) cannot follow the window: to end a subscription while it holds something would let others overtake
+//! that. And what comes back goes behind what came back before it, so a narrower window would change the order with the second
+//! crash. So its prefetch stays as it is. In a queue that is ordered as a whole it is one. In one that is ordered by keys, each crash
+//! charges the whole window; its suspects run alone, line by line, so that a message that kills is left with its own line.
+//!
+//! # What is guaranteed, and its limits
+//!
+//! The model in `inbox/model/` drives this code: up to 6 processes, 3 queues, 400 messages and 10 messages that kill their
+//! process within 2 s of their start, prefetch 1 to 200, a delivery limit of 5 to 12 and `immediate` at most the limit less 3.
+//! No other message was parked in any world that was tried (`make inputs`). Outside these limits one may be, with:
+//!
+//! - `immediate` nearer to the limit, or a lower limit: handlers that fail use up the charges that a message could afford;
+//! - more processes than the delivery limit, each with an open window when the first one dies;
+//! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
+//!   10 s, and for longer the more often it came back, but not forever;
+//! - repeated deaths for other reasons: they charge messages, and there is no culprit to isolate.
+//!
+//! Architecture invariant: pure. No channel, no task, no clock, no randomness: time and random numbers are arguments.
+
+mod lines;
+#[cfg(test)]
+mod model;
+mod pace;
+mod proof;
+mod queue_inbox;
+mod requeued;
+mod rules;
+mod suspicion;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use lines::Place;
+use proof::Proof;
+use queue_inbox::{QueueInbox, Waiting};
+pub(crate) use requeued::Fingerprint;
+pub(crate) use rules::Rules;
+use suspicion::{Redeliveries, Standing, standing};
+use turn::Turn;
+
+/// All deliveries that a process holds, of all its queues.
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    queues: Vec<QueueInbox<T>>,
+    /// By number, so that the longest running come first.
+    running: BTreeMap<u64, Running>,
+    next_number: u64,
+    proof: Proof,
+    turn: Turn,
+    isolation: Option<Isolation>,
+    /// No suspect starts before this: what was settled last must have reached the broker.
+    quiet_until: Option<Instant>,
+    draw: u64,
+}
+
+/// Identifies a queue of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct QueueIndex(usize);
+
+impl QueueIndex {
+    pub(crate) fn at(position: usize) -> Self {
+        Self(position)
+    }
+
+    pub(crate) fn position(self) -> usize {
+        self.0
+    }
+}
+
+/// A started handler's delivery, until it is settled.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "its slot is taken until it is given to Inbox::finish"]
+pub(crate) struct Ticket(u64);
+
+#[derive(Debug)]
+struct Running {
+    queue: usize,
+    subscription: u64,
+    started: Instant,
+    is_suspect: bool,
+    redeliveries: Redeliveries,
+    /// Where it stands in an ordered queue.
+    place: Option<Place>,
+}
+
+/// A suspect has the process to itself: nothing else is started or taken, for a bounded time.
+#[derive(Debug)]
+struct Isolation {
+    number: u64,
+    until: Instant,
+}
+
+/// A delivery that kills its process is taken to do so within this time. One that has run for longer has proven as much as one
+/// that was settled.
+const CRASHES_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long an ack may take to leave the process. If the process dies before, the broker never sees the ack.
+const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
+
+impl<T> Inbox<T> {
+    /// `draw` is any random number, so that processes that start together do not all choose the same order.
+    pub(crate) fn new(draw: u64) -> Self {
+        Self {
+            queues: Vec::new(),
+            running: BTreeMap::new(),
+            next_number: 0,
+            proof: Proof::default(),
+            turn: Turn::new(draw),
+            isolation: None,
+            quiet_until: None,
+            draw,
+        }
+    }
+
+    pub(crate) fn add(&mut self, rules: Rules) -> QueueIndex {
+        self.queues.push(QueueInbox::new(rules));
+        QueueIndex(self.queues.len() - 1)
+    }
+
+    /// The prefetch that the queue's subscriptions should have now, all together; 0: there should be none.
+    ///
+    /// If they have less, add one. If they have more, cancel all of them, take what is under way, and subscribe again. Report
+    /// both with [`subscribed`](Self::subscribed). What a cancelled subscription brought stays here and can still be settled. Ask
+    /// only after [`start`](Self::start) has returned `None`.
+    pub(crate) fn window(&self, queue: QueueIndex, now: Instant) -> u16 {
+        let held = &self.queues[queue.0];
+        if held.rules.is_ordered {
+            return held.rules.prefetch;
+        }
+        if self.has_suspects(now) {
+            // A subscription with a prefetch of one, which the suspect uses up, brings nothing else and can stay.
+            return u16::from(held.is_used_up_by_one() && self.in_hand() == 1);
+        }
+        if held.has_suspects() {
+            return 0;
+        }
+        let proven = match self.takes_first(held) {
+            true => u16::from(self.may_take_first(queue)),
+            false => self.proof.window(held.rules.concurrency),
+        };
+        held.in_steps(proven.min(held.rules.prefetch), held.paced(self.stuck(queue, now)))
+    }
+
+    /// The queue's subscriptions have this prefetch from now on. 0: there are none, and nothing is under way any more.
+    pub(crate) fn subscribed(&mut self, queue: QueueIndex, prefetch: u16) {
+        self.queues[queue.0].subscribe(prefetch);
+    }
+
+    /// A delivery has arrived. `redeliveries` is the broker's count; `None` if the message is redelivered and the queue does not
+    /// count.
+    pub(crate) fn arrive(&mut self, queue: QueueIndex, redeliveries: Option<u32>, now: Instant, item: T)
+    where
+        T: Fingerprint,
+    {
+        let number = self.number();
+        let held = &mut self.queues[queue.0];
+        let count = redeliveries.unwrap_or(1);
+        let redeliveries = held.redeliveries(count, &item);
+        let standing = standing(&held.rules, redeliveries, &self.proof);
+        held.arrive(redeliveries, standing, number, self.draw, now, item);
+        self.turn.arrived();
+        match standing {
+            Standing::Plain if !self.proof.is_shaken() => self.turn.finished(queue.0, self.queues.len(), now),
+            Standing::Plain => {}
+            Standing::Doubtful | Standing::Dangerous => {
+                self.proof.shake();
+                self.turn.give_to(queue.0, now);
+            }
+        }
+        if standing == Standing::Dangerous {
+            self.proof.forget();
+        }
+    }
+
+    /// The next handler to start, if one may start now. Call it until it returns `None`.
+    pub(crate) fn start(&mut self, now: Instant) -> Option<(QueueIndex, Ticket, T)> {
+        self.pass_time(now);
+        if self.isolation.is_some() {
+            return None;
+        }
+        let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
+        let suspect = suspect.filter_map(|(queue, held)| Some((held.first_suspect()?, queue))).min();
+        if suspect.is_some() && self.quiet_until.is_some() {
+            return None;
+        }
+        let (queue, waiting) = match suspect {
+            Some((_, queue)) => (queue, self.queues[queue].take_suspect()?),
+            None => self.queues.iter_mut().enumerate().find_map(|(queue, held)| Some((queue, held.take_plain()?)))?,
+        };
+        let number = self.number();
+        if suspect.is_some() {
+            let limit = suspicion::isolated_for(&self.queues[queue].rules, waiting.redeliveries.count);
+            self.isolation = Some(Isolation { number, until: now + limit });
+        }
+        let Waiting { subscription, redeliveries, item, place, .. } = waiting;
+        let is_suspect = suspect.is_some();
+        self.running.insert(number, Running { queue, subscription, started: now, is_suspect, redeliveries, place });
+        Some((QueueIndex(queue), Ticket(number), item))
+    }
+
+    /// The handler has ended, and with it the danger. Its slot stays taken until the delivery is settled, which may have to
+    /// wait for the broker to confirm a copy.
+    pub(crate) fn handler_ended(&mut self, ticket: &Ticket, now: Instant) {
+        if self.isolation.take_if(|isolation| isolation.number == ticket.0).is_some() {
+            self.quiet_until = Some(now + ACK_FLUSH_TIME);
+        }
+    }
+
+    /// Until when no suspect may start, because the one before it is being settled.
+    pub(crate) fn quiet_until(&self) -> Option<Instant> {
+        self.quiet_until
+    }
+
+    /// The delivery will be requeued. Call this before the reject, because the redelivery may follow at once.
+    pub(crate) fn requeue(&mut self, ticket: &Ticket, fingerprint: u64) {
+        if let Some(running) = self.running.get(&ticket.0) {
+            self.queues[running.queue].requeue(fingerprint, running.redeliveries);
+        }
+    }
+
+    /// The delivery will be returned to its queue, to wait there. The broker does not count this.
+    pub(crate) fn wait_in_queue(&mut self, ticket: &Ticket, fingerprint: u64) {
+        if let Some(running) = self.running.get(&ticket.0) {
+            self.queues[running.queue].wait_in_queue(fingerprint, running.redeliveries);
+        }
+    }
+
+    /// A started delivery was settled, or cannot be settled any more.
+    pub(crate) fn finish(&mut self, ticket: Ticket, now: Instant) {
+        // A delivery of a lost channel is not listed any more.
+        let Some(running) = self.running.remove(&ticket.0) else { return };
+        self.queues[running.queue].finish(&running, now);
+        self.ended(&ticket, &running, now);
+    }
+
+    /// A started delivery is not settled, but gets another attempt here when it is due. Its slot is free until then, and its place in
+    /// the window is not. Gives back one whose channel is gone: the broker has it again.
+    pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<T> {
+        let Some(running) = self.running.remove(&ticket.0) else { return Some(item) };
+        self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due, now);
+        self.ended(&ticket, &running, now);
+        None
+    }
+
+    /// A started delivery takes no slot any more.
+    fn ended(&mut self, ticket: &Ticket, running: &Running, now: Instant) {
+        self.proof.finished(ticket.0);
+        if self.isolation.as_ref().is_some_and(|isolation| isolation.number == ticket.0) {
+            self.isolation = None;
+        }
+        if running.is_suspect {
+            self.quiet_until = Some(now + ACK_FLUSH_TIME);
+        }
+        if !self.has_suspects(now) {
+            self.turn.finished(running.queue, self.queues.len(), now);
+        }
+    }
+
+    /// How many of the queue's deliveries have started and are not settled.
+    pub(crate) fn running(&self, queue: QueueIndex) -> usize {
+        self.queues[queue.0].running()
+    }
+
+    /// The queue's channel is gone: what has not started is forgotten, and what is running blocks nothing any more. The
+    /// broker has it all again.
+    pub(crate) fn lost(&mut self, queue: QueueIndex) {
+        self.isolation = self
+            .isolation
+            .take()
+            .filter(|isolation| self.running.get(&isolation.number).is_some_and(|of| of.queue != queue.0));
+        let lost: Vec<_> = self.running.values().filter(|of| of.queue == queue.0).map(|of| of.redeliveries).collect();
+        self.running.retain(|_, running| running.queue != queue.0);
+        self.queues[queue.0].lose(lost);
+    }
+
+    /// Deliveries that have waited too long, to be handed back now.
+    pub(crate) fn take_late(&mut self, queue: QueueIndex, now: Instant) -> Vec<T>
+    where
+        T: Fingerprint,
+    {
+        self.queues[queue.0].take_late(now)
+    }
+
+    /// Whether an ordered queue holds a delivery for so long that the broker will soon take it back. To keep the order, all that the
+    /// queue holds has to go back together.
+    pub(crate) fn is_overdue(&self, queue: QueueIndex, now: Instant) -> bool {
+        let held = &self.queues[queue.0];
+        held.rules.is_ordered && held.late_at().is_some_and(|at| at <= now)
+    }
+
+    /// The broker takes deliveries back sooner than was known, so none may wait for longer than this.
+    pub(crate) fn limit_hold(&mut self, queue: QueueIndex, limit: Duration) {
+        let rules = &mut self.queues[queue.0].rules;
+        rules.hold_limit = rules.hold_limit.min(limit);
+    }
+
+    /// All deliveries that are not running, for the shutdown.
+    pub(crate) fn drain(&mut self, queue: QueueIndex) -> Vec<T> {
+        self.queues[queue.0].take_all()
+    }
+
+    /// When to call [`start`](Self::start), [`window`](Self::window) and [`take_late`](Self::take_late) again even if nothing
+    /// else happens.
+    pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        let isolation = self.isolation.as_ref().map(|isolation| isolation.until);
+        let proven = self.proof.youngest(&self.running).map(|running| running.started + CRASHES_WITHIN);
+        let turn = if self.takes_turns(now) { self.turn.ends_at(&self.queues) } else { None };
+        let late = self.queues.iter().filter_map(QueueInbox::late_at).min();
+        let due = self.queues.iter().filter_map(QueueInbox::due_at).min();
+        [isolation, self.quiet_until, proven, turn, late, due].into_iter().flatten().min()
+    }
+
+    /// Applies what time alone changes: turns and isolations end, and handlers that have run long enough count as proven.
+    pub(crate) fn pass_time(&mut self, now: Instant) {
+        self.proof.pass_time(&self.running, now);
+        self.isolation.take_if(|isolation| isolation.until <= now);
+        self.quiet_until.take_if(|until| *until <= now);
+        for held in &mut self.queues {
+            held.wake(now);
+        }
+        if self.takes_turns(now) {
+            self.turn.pass_time(&self.queues, now);
+        }
+    }
+
+    fn takes_turns(&self, now: Instant) -> bool {
+        self.queues.len() > 1 && !self.has_suspects(now) && self.queues.iter().any(|held| self.takes_first(held))
+    }
+
+    /// Whether nothing is known yet about what the queue brings.
+    fn takes_first(&self, held: &QueueInbox<T>) -> bool {
+        self.proof.is_scant() && (self.proof.is_shaken() || !held.is_fresh())
+    }
+
+    /// Whether the queue may be taken from although little is proven: one queue at a time, unless all are idle.
+    fn may_take_first(&self, queue: QueueIndex) -> bool {
+        let mut others = self.queues.iter().enumerate().filter(|(other, _)| *other != queue.0);
+        self.turn.is_over(&self.queues)
+            || self.turn.is_of(queue.0, &self.queues)
+                && !others.any(|(_, held)| !held.rules.is_ordered && held.is_subscribed() && self.takes_first(held))
+    }
+
+    /// Whether a suspect runs in isolation, or could start.
+    fn has_suspects(&self, now: Instant) -> bool {
+        self.isolation.as_ref().is_some_and(|isolation| now < isolation.until)
+            || self.queues.iter().any(QueueInbox::has_startable_suspects)
+    }
+
+    /// How many deliveries a crash would charge although they could still be handed back.
+    fn in_hand(&self) -> usize {
+        self.queues.iter().map(QueueInbox::waiting).sum::<usize>() + usize::from(self.isolation.is_some())
+    }
+
+    /// How many of the queue's handlers have run for longer than a delivery may wait for one.
+    fn stuck(&self, queue: QueueIndex, now: Instant) -> usize {
+        let limit = self.queues[queue.0].rules.hold_limit;
+        let long = self.running.values().take_while(|running| now.saturating_duration_since(running.started) >= limit);
+        long.filter(|running| running.queue == queue.0).count()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}

@@ -1,0 +1,160 @@
+//! What happens in a world, drawn from a seed. Times are in milliseconds.
+
+use std::time::Duration;
+
+use super::super::Rules;
+use super::draws::Draws;
+
+/// What scenarios are drawn from: numbers up to these.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Range {
+    pub(in super::super) processes: u64,
+    pub(in super::super) queues: u64,
+    pub(in super::super) messages: u64,
+    pub(in super::super) poisons: u64,
+    pub(in super::super) delivery_limit: (u64, u64),
+    /// How far `immediate` stays below the limit.
+    pub(in super::super) spare: u64,
+}
+
+impl Range {
+    /// The range for which the inbox promises that no innocent is parked.
+    pub(in super::super) const PROMISED: Self =
+        Self { processes: 6, queues: 3, messages: 400, poisons: 10, delivery_limit: (5, 12), spare: 3 };
+}
+
+#[derive(Debug)]
+pub(in super::super) struct Scenario {
+    pub(super) rules: Vec<Rules>,
+    pub(super) messages: Vec<Message>,
+    /// When each process starts first.
+    pub(super) starts: Vec<u64>,
+    /// How long a dead process stays away, at least and at most.
+    pub(super) restart: (u64, u64),
+    /// How long everything takes between a process and the broker, each way.
+    pub(super) lag: u64,
+    /// How long a process takes to look at what has happened: it sees what arrives meanwhile all at once.
+    pub(super) thinks_for: u64,
+    pub(super) returns_in_old_order: bool,
+    pub(super) acks_are_lost: bool,
+    /// When a process is killed from outside; no message is to blame.
+    pub(super) kills: Vec<(u64, usize)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) queue: usize,
+    pub(super) published_at: u64,
+    /// Poison: its handler kills the process after this time.
+    pub(super) kills_after: Option<u64>,
+    pub(super) takes: u64,
+    /// How often its handler fails.
+    pub(super) failures: u32,
+    /// Handed back by an earlier process on 3.10 or 4.0, which count that.
+    pub(super) came_back_before: u32,
+}
+
+impl Scenario {
+    pub(in super::super) fn draw(seed: u64, range: Range) -> Self {
+        let draws = &mut Draws::new(seed);
+        let processes = draws.within(1, range.processes);
+        let rules: Vec<_> = (0..draws.within(1, range.queues)).map(|_| rules(draws, range)).collect();
+        let typical: Vec<_> = rules.iter().map(|_| draws.pick(&[1, 5, 20, 100, 1000])).collect();
+        let mut messages = messages(draws, range, &rules, &typical);
+        poison(draws, range, &mut messages, &typical);
+        let together = draws.one_in(2);
+        let killed = if draws.one_in(3) { draws.index(2) } else { 0 };
+        Self {
+            starts: (0..processes).map(|_| if together { 0 } else { draws.below(2000) }).collect(),
+            restart: draws.pick(&[(0, 0), (0, 100), (100, 100), (0, 3000), (1000, 30_000)]),
+            lag: draws.pick(&[0, 1, 1, 3, 20]),
+            thinks_for: draws.pick(&[0, 0, 1]),
+            returns_in_old_order: draws.one_in(2),
+            acks_are_lost: draws.one_in(2),
+            kills: (0..killed).map(|_| (draws.below(5000), draws.below(processes) as usize)).collect(),
+            rules,
+            messages,
+        }
+    }
+
+    /// One queue's messages of the same kind, with one poison, all there from the start.
+    pub(in super::super) fn plain(processes: usize, rules: Rules, messages: usize, poison_at: usize) -> Self {
+        let message = |index| Message {
+            queue: 0,
+            published_at: 0,
+            kills_after: (index == poison_at).then_some(0),
+            takes: 5,
+            failures: 0,
+            came_back_before: 0,
+        };
+        Self {
+            rules: vec![rules],
+            messages: (0..messages).map(message).collect(),
+            starts: vec![0; processes],
+            restart: (0, 0),
+            lag: 1,
+            thinks_for: 0,
+            returns_in_old_order: true,
+            acks_are_lost: false,
+            kills: Vec::new(),
+        }
+    }
+}
+
+fn rules(draws: &mut Draws, range: Range) -> Rules {
+    let prefetch = if draws.one_in(2) { draws.within(1, 200) } else { draws.pick(&[1, 10, 100, 200]) };
+    let (lowest, highest) = range.delivery_limit;
+    let limit = draws.within(lowest, highest);
+    Rules {
+        prefetch: prefetch as u16,
+        concurrency: draws.within(1, prefetch.min(20)) as u16,
+        delivery_limit: limit as u32,
+        immediate: draws.within(0, limit - range.spare) as u32,
+        hold_limit: Duration::from_secs(3600),
+        is_ordered: false,
+    }
+}
+
+/// All at once, at a steady rate, or after a pause that leaves every process idle with an open window.
+fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -> Vec<Message> {
+    let number = draws.within(50, range.messages);
+    let one_slow_in = draws.pick(&[None, None, Some(10), Some(50)]);
+    let one_failing_in = draws.pick(&[None, None, Some(5), Some(2)]);
+    let handed_back = draws.pick(&[0, 0, 0, 20]);
+    let (arrival, before, pause) = (draws.below(4), draws.below(number), draws.within(0, 20_000));
+    let published_at = |index| match arrival {
+        0 => 0,
+        1 => index * 3,
+        2 if index < before => 0,
+        2 => pause,
+        _ if index < before => index * 2,
+        _ => before * 2 + pause,
+    };
+    let mut message = |index| {
+        let queue = draws.index(rules.len());
+        let slow = if one_slow_in.is_some_and(|of| draws.one_in(of)) { 30 } else { 1 };
+        let most = u64::from(rules[queue].immediate.max(1)) + 1;
+        Message {
+            queue,
+            published_at: published_at(index),
+            kills_after: None,
+            takes: draws.within(typical[queue] / 2, typical[queue] * 2) * slow,
+            failures: if one_failing_in.is_some_and(|of| draws.one_in(of)) { draws.within(1, most) as u32 } else { 0 },
+            came_back_before: u32::from(index < handed_back),
+        }
+    };
+    (0..number).map(&mut message).collect()
+}
+
+/// Anywhere, or close together.
+fn poison(draws: &mut Draws, range: Range, messages: &mut [Message], typical: &[u64]) {
+    let poisons = draws.within(1, range.poisons);
+    let (anywhere, near, spread) = (draws.one_in(3), draws.index(messages.len()), draws.within(poisons, 60) as usize);
+    let same = draws.pick(&[0, 0, 1, 10, 500]);
+    for _ in 0..poisons {
+        let at = if anywhere { draws.index(messages.len()) } else { near + draws.index(spread) };
+        let last = messages.len() - 1;
+        let message = &mut messages[at.min(last)];
+        message.kills_after = Some(if draws.one_in(2) { same } else { draws.within(0, typical[message.queue] * 2) });
+    }
+}

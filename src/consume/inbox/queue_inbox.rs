@@ -1,0 +1,399 @@
+//! The deliveries of one queue that the process holds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::lines::{Lines, Place};
+use super::pace::Pace;
+use super::requeued::{Fingerprint, Requeued};
+use super::suspicion::{Rank, Redeliveries, Standing};
+use super::{Rules, Running};
+
+/// Longer than any broker's timeout, and short enough to add to any time.
+const LONGEST_HOLD_LIMIT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+#[derive(Debug)]
+pub(super) struct QueueInbox<T> {
+    pub(super) rules: Rules,
+    /// In the order of their arrival.
+    plain: VecDeque<Waiting<T>>,
+    /// In the order in which they are to run.
+    suspects: BTreeMap<Rank, Waiting<T>>,
+    /// What waits in this process, by the time when it is due.
+    held: BTreeMap<(Instant, u64), Held<T>>,
+    /// What has waited in this process and is due, in that order. It runs before what is plain.
+    due: VecDeque<Waiting<T>>,
+    running: usize,
+    subscription: Subscription,
+    /// Its last delivery was new, or is known to have come back with a lost channel.
+    is_fresh: bool,
+    /// What a lost channel held, and what an ended subscription may have been about to bring, with the counts that it will have.
+    returning: Vec<Redeliveries>,
+    requeued: Requeued,
+    pace: Pace,
+    /// What is not settled, if the queue is ordered: then nothing is in `plain`, `suspects`, `held` and `due`.
+    lines: Lines<Waiting<T>>,
+    /// How many of them are suspects.
+    suspects_in_line: usize,
+}
+
+/// A delivery that no handler has seen.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) item: T,
+    pub(super) redeliveries: Redeliveries,
+    /// The number of the subscription that brought it.
+    pub(super) subscription: u64,
+    arrived: Instant,
+    standing: Standing,
+    /// Where it stands in an ordered queue, once it was started.
+    pub(super) place: Option<Place>,
+}
+
+/// A delivery that waits in this process between two attempts.
+#[derive(Debug)]
+struct Held<T> {
+    waiting: Waiting<T>,
+    /// A suspect stays one: that one attempt did not kill the process says little about the next.
+    rank: Option<Rank>,
+}
+
+/// The broker counts a subscription's own deliveries against its prefetch, and not those of earlier ones.
+#[derive(Debug, Default)]
+struct Subscription {
+    number: u64,
+    prefetch: u16,
+    /// How many of its deliveries are unsettled.
+    unsettled: usize,
+}
+
+impl<T> QueueInbox<T> {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self {
+            rules: Rules { hold_limit: rules.hold_limit.min(LONGEST_HOLD_LIMIT), ..rules },
+            plain: VecDeque::new(),
+            suspects: BTreeMap::new(),
+            held: BTreeMap::new(),
+            due: VecDeque::new(),
+            running: 0,
+            subscription: Subscription::default(),
+            is_fresh: false,
+            returning: Vec::new(),
+            requeued: Requeued::default(),
+            pace: Pace::default(),
+            lines: Lines::new(),
+            suspects_in_line: 0,
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, prefetch: u16) {
+        if self.is_subscribed() && prefetch > self.subscription.prefetch {
+            self.subscription.prefetch = prefetch;
+            return;
+        }
+        if prefetch == 0 {
+            // What the broker was about to deliver when a subscription ended comes back, and 4.0 counts it.
+            let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
+            self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
+        }
+        self.subscription = Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
+    }
+
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.subscription.prefetch > 0
+    }
+
+    /// Whether the subscription is for a single delivery, which is here.
+    pub(super) fn is_used_up_by_one(&self) -> bool {
+        self.subscription.prefetch == 1 && self.subscription.unsettled == 1
+    }
+
+    /// What is known of a message that the broker gave back `count` times. One that a lost channel held comes back with one more,
+    /// and before anything that is fresh.
+    pub(super) fn redeliveries(&mut self, count: u32, item: &impl Fingerprint) -> Redeliveries {
+        if count == 0 {
+            if !item.has_waited_in_queue() {
+                self.returning.clear();
+            }
+            return Redeliveries::default();
+        }
+        self.requeued.take(item.fingerprint(), count).unwrap_or_else(|| {
+            match self.returning.iter().position(|redeliveries| redeliveries.count == count) {
+                Some(position) => self.returning.swap_remove(position),
+                None => Redeliveries { count, ..Redeliveries::default() },
+            }
+        })
+    }
+
+    /// A handler gives a message back.
+    pub(super) fn requeue(&mut self, fingerprint: u64, redeliveries: Redeliveries) {
+        self.requeued.expect(fingerprint, redeliveries.and_requeued());
+    }
+
+    /// A message goes back to wait in its queue. It comes again with the count that it has.
+    pub(super) fn wait_in_queue(&mut self, fingerprint: u64, redeliveries: Redeliveries) {
+        if redeliveries.count > 0 {
+            self.requeued.expect(fingerprint, redeliveries);
+        }
+    }
+
+    /// A handler has ended, and its delivery waits here until it is due.
+    pub(super) fn hold(&mut self, running: &Running, number: u64, draw: u64, item: T, due: Instant, now: Instant) {
+        let Running { subscription, redeliveries, started, is_suspect, .. } = *running;
+        self.running -= 1;
+        self.pace.finished(now.saturating_duration_since(started));
+        if let Some(place) = running.place {
+            let standing = if is_suspect { Standing::Doubtful } else { Standing::Plain };
+            let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None };
+            return self.lines.hold(place, waiting, due);
+        }
+        let headroom = self.rules.delivery_limit.saturating_sub(redeliveries.count);
+        let rank = is_suspect.then(|| Rank::new(headroom, number, draw));
+        let standing = Standing::Plain;
+        let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None };
+        self.held.insert((due, number), Held { waiting, rank });
+    }
+
+    /// What is due by now waits for a handler again.
+    pub(super) fn wake(&mut self, now: Instant) {
+        self.lines.wake(now);
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+            let Held { waiting, rank } = first.remove();
+            match rank {
+                None => self.due.push_back(waiting),
+                Some(rank) => {
+                    self.suspects.insert(rank, waiting);
+                }
+            }
+        }
+    }
+
+    /// When the next of what waits here is due.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.held.first_key_value().map(|((due, _), _)| *due).or_else(|| self.lines.due_at())
+    }
+
+    pub(super) fn arrive(
+        &mut self,
+        redeliveries: Redeliveries,
+        standing: Standing,
+        number: u64,
+        draw: u64,
+        now: Instant,
+        item: T,
+    ) where
+        T: Fingerprint,
+    {
+        let count = redeliveries.count;
+        let headroom = self.rules.delivery_limit.saturating_sub(count);
+        let subscription = self.subscription.number;
+        let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place: None };
+        self.subscription.unsettled += 1;
+        // What waited in the queue may come before suspects, so it says nothing about them.
+        if redeliveries.count > 0 || !waiting.item.has_waited_in_queue() {
+            self.is_fresh = redeliveries.unexplained() == 0;
+        }
+        if self.rules.is_ordered {
+            self.suspects_in_line += usize::from(standing != Standing::Plain);
+            return self.lines.arrive(waiting.item.order_key(), waiting, now);
+        }
+        match standing {
+            Standing::Plain => self.plain.push_back(waiting),
+            Standing::Doubtful | Standing::Dangerous => {
+                self.suspects.insert(Rank::new(headroom, number, draw), waiting);
+            }
+        }
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        let in_lines = self.lines.len().saturating_sub(if self.rules.is_ordered { self.running } else { 0 });
+        self.plain.len() + self.suspects.len() + self.due.len() + in_lines
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting() + self.running == 0
+    }
+
+    /// Whether a suspect is to run next.
+    pub(super) fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty() || self.suspect_in_line().is_some()
+    }
+
+    /// The suspect of an ordered queue that is to run first, and how often it came back.
+    ///
+    /// A crash charges all that the queue holds alike, so the counts do not tell which message kills. But what runs before it is
+    /// settled and gone. So whole lines run one after the other, by their keys, after one crash upwards and after the next one
+    /// downwards: each other line is before the line of the message that kills in one of two lives.
+    fn suspect_in_line(&self) -> Option<(Place, u32)> {
+        if self.suspects_in_line == 0 {
+            return None;
+        }
+        let suspects = || self.lines.heads().filter(|(_, waiting)| waiting.standing != Standing::Plain);
+        let is_downwards = suspects().map(|(_, waiting)| waiting.redeliveries.count).max()? % 2 == 1;
+        let first = suspects().min_by_key(|(place, _)| if is_downwards { u64::MAX - place.key } else { place.key });
+        first.map(|(place, waiting)| (place, waiting.redeliveries.count))
+    }
+
+    /// Whether a suspect could start. One whose queue has no free slot blocks no other queue.
+    pub(super) fn has_startable_suspects(&self) -> bool {
+        self.has_suspects() && self.has_slot()
+    }
+
+    pub(super) fn has_slot(&self) -> bool {
+        self.running < usize::from(self.rules.concurrency)
+    }
+
+    pub(super) fn first_suspect(&self) -> Option<Rank> {
+        if let Some((_, count)) = self.suspect_in_line() {
+            return Some(Rank::new(self.rules.delivery_limit.saturating_sub(count), 0, 0));
+        }
+        self.suspects.first_key_value().map(|(rank, _)| *rank)
+    }
+
+    /// Takes a slot, and the suspect that is to run first.
+    pub(super) fn take_suspect(&mut self) -> Option<Waiting<T>> {
+        let waiting = match self.rules.is_ordered {
+            true => {
+                let (place, _) = self.suspect_in_line()?;
+                Waiting { place: Some(place), ..self.lines.take(place)? }
+            }
+            false => self.suspects.pop_first()?.1,
+        };
+        self.running += 1;
+        Some(waiting)
+    }
+
+    /// Takes a slot, if one is free, and the plain delivery that came first.
+    pub(super) fn take_plain(&mut self) -> Option<Waiting<T>> {
+        if !self.has_slot() {
+            return None;
+        }
+        let waiting = self.due.pop_front().or_else(|| self.plain.pop_front()).or_else(|| self.next_in_line())?;
+        self.running += 1;
+        Some(waiting)
+    }
+
+    fn next_in_line(&mut self) -> Option<Waiting<T>> {
+        let (place, waiting) = self.lines.start()?;
+        Some(Waiting { place: Some(place), ..waiting })
+    }
+
+    /// Frees a slot.
+    pub(super) fn finish(&mut self, running: &Running, now: Instant) {
+        self.running -= 1;
+        self.pace.finished(now.saturating_duration_since(running.started));
+        self.left(running.subscription);
+        if let Some(place) = running.place {
+            self.lines.finish(place);
+            self.suspects_in_line = self.suspects_in_line.saturating_sub(usize::from(running.is_suspect));
+        }
+    }
+
+    /// The channel is gone. `running`: how often each started message came back.
+    pub(super) fn lose(&mut self, running: Vec<Redeliveries>) {
+        let held = self.held.values().map(|held| &held.waiting);
+        let waiting = self.plain.iter().chain(&self.due).chain(self.suspects.values()).chain(held);
+        let in_line = self.lines.take_all();
+        self.suspects_in_line = 0;
+        let waiting = waiting.chain(&in_line).map(|waiting| waiting.redeliveries);
+        self.returning = waiting.chain(running).map(Redeliveries::and_excused).collect();
+        self.plain.clear();
+        self.due.clear();
+        self.held.clear();
+        self.suspects.clear();
+        self.running = 0;
+        self.subscribe(0);
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<T> {
+        let mut held = self.lines.take_all();
+        // What is running is not in its line any more.
+        self.suspects_in_line = 0;
+        held.extend(std::mem::take(&mut self.held).into_values().map(|held| held.waiting));
+        for waiting in &held {
+            self.left(waiting.subscription);
+        }
+        let all = self.take_if(|_| true).into_iter().chain(held);
+        all.map(|waiting| waiting.item).collect()
+    }
+
+    /// Takes what has waited too long. On 3.10 and 4.0 it comes back counted, and this process knows why.
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<T>
+    where
+        T: Fingerprint,
+    {
+        if self.rules.is_ordered || self.late_at().is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let limit = self.rules.hold_limit;
+        let late = self.take_if(|waiting| waiting.arrived + limit <= now);
+        for waiting in &late {
+            self.requeued.expect(waiting.item.fingerprint(), waiting.redeliveries.and_excused());
+        }
+        late.into_iter().map(|waiting| waiting.item).collect()
+    }
+
+    /// When the oldest waiting delivery will have waited too long.
+    pub(super) fn late_at(&self) -> Option<Instant> {
+        let suspect = self.suspects.values().map(|waiting| waiting.arrived).min();
+        let first = [self.plain.front(), self.due.front()].into_iter().flatten().map(|waiting| waiting.arrived);
+        suspect.into_iter().chain(first).chain(self.lines.oldest()).min().map(|arrived| arrived + self.rules.hold_limit)
+    }
+
+    /// How many deliveries the subscription may bring so that none waits too long, if `stuck` of the handlers do not end.
+    pub(super) fn paced(&self, stuck: usize) -> u16 {
+        let free = usize::from(self.rules.concurrency).saturating_sub(stuck);
+        match self.pace.startable(free, self.rules.hold_limit) {
+            None => u16::MAX,
+            Some(startable) => {
+                let brought_before = self.waiting() + self.held.len() + self.running - self.subscription.unsettled;
+                let room = (stuck + startable).max(1).saturating_sub(brought_before);
+                u16::try_from(room).unwrap_or(u16::MAX)
+            }
+        }
+    }
+
+    /// The window for this pace, if `open` is the widest that is allowed. Each step takes one more subscription, so below `open` it
+    /// widens only where it can double.
+    pub(super) fn in_steps(&self, open: u16, paced: u16) -> u16 {
+        let (present, wanted) = (self.subscription.prefetch, open.min(paced));
+        let is_small_step = wanted > present && wanted < present.saturating_mul(2);
+        if wanted < open && is_small_step { present } else { wanted }
+    }
+
+    fn take_if(&mut self, is_taken: impl Fn(&Waiting<T>) -> bool) -> Vec<Waiting<T>> {
+        let mut taken: Vec<Waiting<T>> = Vec::new();
+        for waiting in std::mem::take(&mut self.plain) {
+            if is_taken(&waiting) { taken.push(waiting) } else { self.plain.push_back(waiting) }
+        }
+        for waiting in std::mem::take(&mut self.due) {
+            if is_taken(&waiting) { taken.push(waiting) } else { self.due.push_back(waiting) }
+        }
+        for (rank, waiting) in std::mem::take(&mut self.suspects) {
+            if is_taken(&waiting) {
+                taken.push(waiting);
+            } else {
+                self.suspects.insert(rank, waiting);
+            }
+        }
+        for waiting in &taken {
+            self.left(waiting.subscription);
+        }
+        taken
+    }
+
+    /// A delivery is not held any more.
+    fn left(&mut self, subscription: u64) {
+        if subscription == self.subscription.number {
+            self.subscription.unsettled -= 1;
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Suspicion: which deliveries may have killed a process.
+
+use std::time::Duration;
+
+use super::proof::Proof;
+use super::{CRASHES_WITHIN, Rules};
+
+/// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit.
+const LAST_CHARGES: u32 = 2;
+
+/// The least headroom of an ordinary requeue.
+const AMPLE_HEADROOM: u32 = 4;
+
+/// How a delivery is treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Runs with others.
+    Plain,
+    /// Runs in isolation, and says nothing about other deliveries: a handler has probably requeued it.
+    Doubtful,
+    /// Runs in isolation, and what was proven before counts no more.
+    Dangerous,
+}
+
+/// How often a message came back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Redeliveries {
+    /// The broker's count.
+    pub(super) count: u32,
+    /// How many of these are requeues by this process's handlers.
+    pub(super) requeued: u32,
+    /// How many of these this process explains otherwise: it lost a channel, and survived.
+    pub(super) excused: u32,
+}
+
+impl Redeliveries {
+    pub(super) fn unexplained(self) -> u32 {
+        self.count.saturating_sub(self.requeued).saturating_sub(self.excused)
+    }
+
+    pub(super) fn and_requeued(self) -> Self {
+        Self { count: self.count.saturating_add(1), requeued: self.requeued.saturating_add(1), ..self }
+    }
+
+    pub(super) fn and_excused(self) -> Self {
+        Self { count: self.count.saturating_add(1), excused: self.excused.saturating_add(1), ..self }
+    }
+}
+
+/// How to treat a message that came back this often.
+///
+/// A requeue by another process's handler and a charge by a crash look alike. If handlers can have caused the count, the message
+/// is taken for an ordinary requeue as long as it can afford that mistake: it has ample headroom, and has used up at most a third
+/// of its limit. The same limits hold for what came back with a lost channel, because a message may break its channel too. A
+/// message that this process's own handlers gave back each time is no suspect, whatever its headroom.
+pub(super) fn standing(rules: &Rules, redeliveries: Redeliveries, proof: &Proof) -> Standing {
+    let Redeliveries { count, requeued, .. } = redeliveries;
+    let headroom = rules.delivery_limit.saturating_sub(count);
+    let unexplained = redeliveries.unexplained();
+    let is_ordinary =
+        unexplained <= rules.immediate && headroom >= AMPLE_HEADROOM && headroom >= count.saturating_mul(2);
+    match (count.saturating_sub(requeued), is_ordinary) {
+        (0, _) => Standing::Plain,
+        (_, true) if unexplained == 0 || proof.is_ample() => Standing::Plain,
+        (_, true) => Standing::Doubtful,
+        (_, false) => Standing::Dangerous,
+    }
+}
+
+/// How long a suspect has the process to itself at most: the more often it came back, the longer.
+pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
+    if rules.delivery_limit.saturating_sub(count) <= LAST_CHARGES {
+        return rules.hold_limit;
+    }
+    let longer = 4u32.saturating_pow(count.saturating_sub(1));
+    CRASHES_WITHIN.saturating_mul(longer).min(rules.hold_limit)
+}
+
+/// The order in which suspects run, within a process.
+///
+/// The nearest to its limit runs first, because each crash by another would charge it. Equals run in random order: they are
+/// charged together, and a fixed order would put the same one last each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    headroom: u32,
+    lot: u64,
+    number: u64,
+}
+
+impl Rank {
+    pub(super) fn new(headroom: u32, number: u64, draw: u64) -> Self {
+        Self { headroom, lot: lot(number ^ draw), number }
+    }
+}
+
+/// Shuffles the numbers (splitmix64's last step).
+fn lot(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
+}

@@ -1,0 +1,291 @@
+//! The process's one inbox, and the tasks that its handlers run in.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::consume::attempt::Unacked;
+use crate::consume::delivery::{self, GivenBack};
+use crate::consume::hold::Held;
+use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
+use crate::settings::Order;
+
+/// Holds what all queues of this process have delivered, and runs the handlers.
+///
+/// There is one for all queues, because a crash charges everything that the process holds, whichever queue it came from.
+pub(crate) struct Intake {
+    inbox: Mutex<Inbox<Unacked>>,
+    windows: Vec<watch::Sender<u16>>,
+    finished: Notify,
+    /// How many tasks of each ordered queue are left.
+    tasks: Vec<watch::Sender<usize>>,
+    stopping: AtomicBool,
+    aborted: CancellationToken,
+}
+
+impl Intake {
+    /// An intake for these queues, and the index of each.
+    pub(crate) fn new(rules: impl IntoIterator<Item = Rules>) -> (Arc<Self>, Vec<QueueIndex>) {
+        let mut inbox = Inbox::new(rand::random());
+        let queues: Vec<_> = rules.into_iter().map(|rules| inbox.add(rules)).collect();
+        let now = Instant::now();
+        // The first queue's turn begins here, so that it ends by itself even if that queue's consumer cannot start.
+        inbox.pass_time(now);
+        let windows = queues.iter().map(|queue| watch::Sender::new(inbox.window(*queue, now))).collect();
+        let intake = Self {
+            inbox: Mutex::new(inbox),
+            windows,
+            finished: Notify::new(),
+            tasks: queues.iter().map(|_| watch::Sender::new(0)).collect(),
+            stopping: AtomicBool::new(false),
+            aborted: CancellationToken::new(),
+        };
+        (Arc::new(intake), queues)
+    }
+
+    /// The prefetch that the queue's subscription should have, as it changes.
+    pub(crate) fn window(&self, queue: QueueIndex) -> watch::Receiver<u16> {
+        self.windows[queue.position()].subscribe()
+    }
+
+    /// Records the prefetch of the queue's subscriptions; 0 if there are none.
+    pub(crate) fn subscribed(self: &Arc<Self>, queue: QueueIndex, prefetch: u16) {
+        self.change(|inbox, _| inbox.subscribed(queue, prefetch));
+    }
+
+    pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Unacked>) {
+        self.change(|inbox, now| {
+            for unacked in deliveries {
+                inbox.arrive(queue, unacked.delivery.ledger.redeliveries, now, unacked);
+            }
+        });
+    }
+
+    /// The queue's channel is gone: what has not started is dropped, and what is running blocks nothing any more.
+    pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex) {
+        self.change(|inbox, _| inbox.lost(queue));
+    }
+
+    /// Deliveries that have waited too long for a handler, and should go back to the queue.
+    pub(crate) fn take_late(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
+        self.change(|inbox, now| inbox.take_late(queue, now))
+    }
+
+    /// When to call [`tick`](Self::tick) if nothing else happens.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.lock().wake_at(Instant::now())
+    }
+
+    /// Time has passed: starts the handlers and opens the windows that this allows.
+    pub(crate) fn tick(self: &Arc<Self>) {
+        self.change(|_, _| ());
+    }
+
+    /// The same at this time, even if no session looks.
+    fn tick_at(self: &Arc<Self>, at: Instant) {
+        let intake = self.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep_until(at.into()) => intake.tick(),
+                () = intake.aborted.cancelled() => {}
+            }
+        });
+    }
+
+    /// Starts no further handler.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// The deliveries that no handler has seen.
+    pub(crate) fn drain(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
+        self.change(|inbox, _| inbox.drain(queue))
+    }
+
+    /// How many of the queue's deliveries have started and can still be settled.
+    pub(crate) fn running(&self, queue: QueueIndex) -> usize {
+        self.lock().running(queue)
+    }
+
+    /// The same for all queues together.
+    pub(crate) fn running_in_all(&self) -> usize {
+        let inbox = self.lock();
+        (0..self.windows.len()).map(|position| inbox.running(QueueIndex::at(position))).sum()
+    }
+
+    /// Waits until no started delivery of the queue is left.
+    pub(crate) async fn idle(&self, queue: QueueIndex) {
+        loop {
+            let mut finished = std::pin::pin!(self.finished.notified());
+            finished.as_mut().enable();
+            if self.running(queue) == 0 {
+                return;
+            }
+            finished.await;
+        }
+    }
+
+    /// Waits until no task of an ordered queue is left: a handler that was dropped ends at its next await.
+    pub(crate) async fn all_dropped(&self, queue: QueueIndex) {
+        // An error would mean that the intake is gone.
+        let _ = self.tasks[queue.position()].subscribe().wait_for(|tasks| *tasks == 0).await;
+    }
+
+    /// Whether all that an ordered queue holds should go back before the broker takes a part of it.
+    pub(crate) fn is_overdue(&self, queue: QueueIndex) -> bool {
+        self.lock().is_overdue(queue, Instant::now())
+    }
+
+    /// No delivery of the queue waits for longer than this from now on.
+    pub(crate) fn limit_hold(self: &Arc<Self>, queue: QueueIndex, limit: Duration) {
+        self.change(|inbox, _| inbox.limit_hold(queue, limit));
+    }
+
+    /// When this guard is dropped, so are the handlers that are still running.
+    pub(crate) fn abort_on_drop(&self) -> DropGuard {
+        self.aborted.clone().drop_guard()
+    }
+
+    /// Changes the inbox, then starts the handlers that may start and publishes the windows. Both follow from the inbox alone.
+    fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
+        let now = Instant::now();
+        let mut inbox = self.lock();
+        let result = change(&mut inbox, now);
+        let mut started = Vec::new();
+        if !self.stopping.load(Ordering::Relaxed) {
+            while let Some((queue, ticket, unacked)) = inbox.start(now) {
+                started.push((queue, ticket, unacked));
+            }
+        }
+        for (position, window) in self.windows.iter().enumerate() {
+            let wanted = inbox.window(QueueIndex::at(position), now);
+            window.send_if_modified(|window| std::mem::replace(window, wanted) != wanted);
+        }
+        drop(inbox);
+        for (queue, ticket, unacked) in started {
+            // A handler of an ordered queue ends with its channel: the message may already be with another process, and so may those
+            // behind it.
+            let (aborted, ordered) = match unacked.context.config.order {
+                Order::None => (self.aborted.clone(), None),
+                _ => (unacked.settler.lost.clone(), Some(queue)),
+            };
+            if let Some(queue) = ordered {
+                self.tasks[queue.position()].send_modify(|tasks| *tasks += 1);
+            }
+            let slot = Slot { intake: self.clone(), ticket: Some(ticket), ordered };
+            tokio::spawn(run(unacked, slot, aborted));
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox<Unacked>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The slot is free again when this ends.
+async fn run(unacked: Unacked, slot: Slot, aborted: CancellationToken) {
+    let held = tokio::select! {
+        biased;
+        held = delivery::run(unacked, |given_back| slot.handler_ended(given_back)) => held,
+        () = aborted.cancelled() => None,
+    };
+    if let Some(held) = held {
+        slot.hold(held);
+    }
+}
+
+/// A handler's slot. It is free again however the handler's task ends.
+struct Slot {
+    intake: Arc<Intake>,
+    ticket: Option<Ticket>,
+    /// The queue, if it is ordered.
+    ordered: Option<QueueIndex>,
+}
+
+impl Slot {
+    /// The handler has ended; its delivery is not settled yet. `given_back` tells of one that goes back to the queue.
+    fn handler_ended(&self, given_back: Option<GivenBack>) {
+        if let Some(ticket) = &self.ticket {
+            self.intake.change(|inbox, now| {
+                inbox.handler_ended(ticket, now);
+                match given_back {
+                    Some(GivenBack { fingerprint, is_counted: true }) => inbox.requeue(ticket, fingerprint),
+                    Some(GivenBack { fingerprint, is_counted: false }) => inbox.wait_in_queue(ticket, fingerprint),
+                    None => {}
+                }
+            });
+        }
+    }
+
+    /// The delivery stays in this process until its next attempt. A service that is stopping makes none, and hands it back.
+    fn hold(mut self, held: Held) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let (intake, due) = (&self.intake, held.due);
+        let (not_held, quiet_until) = intake.change(|inbox, now| {
+            let not_held = if intake.stopping.load(Ordering::Relaxed) {
+                inbox.finish(ticket, now);
+                Some(held.unacked)
+            } else {
+                inbox.hold(ticket, held.unacked, due.into_std(), now)
+            };
+            (not_held, inbox.quiet_until())
+        });
+        intake.finished.notify_waiters();
+        for at in quiet_until.into_iter().chain([due.into_std()]) {
+            intake.tick_at(at);
+        }
+        if let Some(unacked) = not_held.filter(|_| intake.stopping.load(Ordering::Relaxed)) {
+            hand_back_last(&unacked);
+        }
+    }
+}
+
+/// Hands back a delivery whose handler ended while the service was stopping.
+fn hand_back_last(unacked: &Unacked) {
+    // An ordered queue's deliveries go back, in their order, when the channel closes.
+    if unacked.context.config.order == Order::None && unacked.hand_back() {
+        unacked.context.tally.update(|summary| summary.handed_back += 1);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("rehop itself panicked while handling a message, which stays unacked; please report this");
+        }
+        if let Some(ticket) = self.ticket.take() {
+            let quiet_until = self.intake.change(|inbox, now| {
+                inbox.finish(ticket, now);
+                inbox.quiet_until()
+            });
+            self.intake.finished.notify_waiters();
+            if let Some(until) = quiet_until {
+                // No session would notice: while suspects wait, the windows stay closed.
+                self.intake.tick_at(until);
+            }
+        }
+        if let Some(queue) = self.ordered {
+            self.intake.tasks[queue.position()].send_modify(|tasks| *tasks -= 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The runtime moves a task's future several times before it runs, and large allocations are slow ones.
+    #[test]
+    fn the_task_of_a_delivery_stays_small() {
+        let size = size_of_future(run);
+        assert!(size <= 1200, "the future of one delivery takes {size} bytes");
+    }
+}

@@ -1,0 +1,22 @@
+//! From a delivery to its settlement.
+
+mod account;
+pub(crate) mod ack_timeout;
+pub(crate) mod attempt;
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod delivery;
+pub(crate) mod early;
+mod failure_counts;
+pub(crate) mod failure_log;
+mod fingerprint;
+mod hand_back;
+pub(crate) mod hold;
+pub(crate) mod inbox;
+pub(crate) mod intake;
+pub(crate) mod receipts;
+pub(crate) mod session;
+pub(crate) mod settle;
+pub(crate) mod settler;
+pub(crate) mod summary;
+pub(crate) mod worker;

@@ -1,0 +1,441 @@
+//! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, hands back what no handler will
+//! see.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use futures_util::{FutureExt, StreamExt};
+use lapin::message::Delivery as Incoming;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::ShortString;
+use lapin::{Channel, Connection};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::broker::connection::Link;
+use crate::broker::declare::table;
+use crate::broker::keeper::Keeper;
+use crate::consume::ack_timeout::{AckTimeout, Unsettled, named_in};
+use crate::consume::attempt::Unacked;
+use crate::consume::context::{InFlight, QueueContext, now};
+use crate::consume::inbox::{Fingerprint as _, QueueIndex};
+use crate::consume::intake::Intake;
+use crate::consume::settler::Settler;
+use crate::error::{Error, Problem};
+use crate::message::{Address, Delivery};
+use crate::settings::Order;
+use crate::shutdown::Shutdown;
+use crate::topology::{Topology, announced};
+use crate::wait::WaitStrategy;
+
+/// Why a session ended.
+pub(crate) enum SessionEnd {
+    /// The shutdown was requested. Nothing is taken any more, and what no handler had seen was handed back.
+    Stopped,
+    /// The channel or its connection is gone; the broker delivers again what was not settled.
+    Lost(Error),
+}
+
+/// One work queue, and what its sessions share.
+pub(crate) struct WorkQueue {
+    pub(crate) context: Arc<QueueContext>,
+    pub(crate) intake: Arc<Intake>,
+    /// Names it in the inbox.
+    pub(crate) index: QueueIndex,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) publishing: Arc<Link>,
+    /// What the queue itself needs.
+    pub(crate) topology: Topology,
+    pub(crate) shutdown: Shutdown,
+    /// The time limit for one answer of the broker.
+    pub(crate) answer_timeout: Duration,
+    /// How long a delivery may stay unsettled.
+    pub(crate) ack_timeout: AckTimeout,
+    /// What this process may hold for long; nothing with other strategies than `in-process`.
+    pub(crate) unsettled: Mutex<Unsettled>,
+}
+
+/// A channel that consumes one queue.
+pub(crate) struct Session<'a> {
+    queue: &'a WorkQueue,
+    connection: Arc<Connection>,
+    channel: Channel,
+    subscriptions: Subscriptions,
+    window: watch::Receiver<u16>,
+    has_taken: bool,
+    /// Whether it was reported that the queue is consumed.
+    is_consuming: bool,
+    lost: CancellationToken,
+    _lost_with_the_session: DropGuard,
+}
+
+/// A subscription's prefetch is fixed, so a wider window needs an additional subscription, and a narrower one needs new ones.
+#[derive(Default)]
+struct Subscriptions {
+    streams: Vec<lapin::Consumer>,
+    /// The sum over all subscriptions.
+    prefetch: u16,
+}
+
+/// How often a channel without a subscription is checked: nothing else notices its end.
+const CHECK_CHANNEL_EVERY: Duration = Duration::from_millis(500);
+
+/// What is due may concern another queue, so a session does not ask again at once.
+const SOONEST_WAKE: Duration = Duration::from_millis(50);
+
+/// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until then a declare finds the queue,
+/// and the binding that follows may find none: the broker then closes the whole connection with 541 (4.3).
+const DELETION: Duration = Duration::from_millis(100);
+
+/// The broker does not say which.
+const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's \
+    consumer_timeout, which broker.consumer_timeout should say";
+
+impl<'a> Session<'a> {
+    /// Declares what the queue needs and opens a channel.
+    pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<Connection>) -> Result<Self, Error> {
+        queue.keeper.declare(&connection, &queue.topology).await?;
+        let opening = connection.create_channel();
+        let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
+        let lost = CancellationToken::new();
+        let session = Self {
+            queue,
+            connection,
+            channel,
+            subscriptions: Subscriptions::default(),
+            window: queue.intake.window(queue.index),
+            has_taken: false,
+            is_consuming: false,
+            _lost_with_the_session: lost.clone().drop_guard(),
+            lost,
+        };
+        session.unsettled().lose_channel();
+        session.set_prefetch(1).await?;
+        Ok(session)
+    }
+
+    /// Whether anything was delivered.
+    pub(crate) fn has_taken(&self) -> bool {
+        self.has_taken
+    }
+
+    /// Consumes until the channel is lost or the shutdown is requested.
+    pub(crate) async fn run(&mut self) -> SessionEnd {
+        let end = loop {
+            if self.queue.shutdown.is_requested() {
+                break SessionEnd::Stopped;
+            }
+            match self.step().await {
+                Ok(()) => {}
+                // The shutdown has shortened the time limit, so this says nothing about the channel.
+                Err(Error::Timeout { .. }) if self.queue.shutdown.is_requested() => break SessionEnd::Stopped,
+                Err(error) => break SessionEnd::Lost(error),
+            }
+        };
+        match end {
+            SessionEnd::Stopped => self.hand_back_all().await,
+            SessionEnd::Lost(_) => {
+                self.lost.cancel();
+                self.queue.intake.lost(self.queue.index);
+                if self.is_ordered() {
+                    self.close().await;
+                }
+            }
+        }
+        end
+    }
+
+    /// Closes the channel of an ordered queue, which gives back all that it holds in its order (3.10, 4.0 and 4.3). By then no handler
+    /// runs here, because the next process gets the messages at once.
+    pub(crate) async fn close(&self) {
+        self.lost.cancel();
+        let closing = async {
+            self.queue.intake.all_dropped(self.queue.index).await;
+            self.channel.close(200, "done".into()).await
+        };
+        // Without an answer the connection is gone, or soon will be.
+        let _ = self.queue.shutdown.answer("closing a channel", self.queue.answer_timeout, closing).await;
+    }
+
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.queue.context.config.order != Order::None
+    }
+
+    /// Gives the subscription the prefetch that the inbox asks for, then handles the next event.
+    async fn step(&mut self) -> Result<(), Error> {
+        self.resize().await?;
+        if !self.is_consuming {
+            // Not before the first subscription, which the broker may refuse. Without one, the inbox wants nothing delivered now.
+            self.is_consuming = true;
+            self.queue.context.consuming();
+        }
+        let now = Instant::now();
+        let (soonest, check_at) = (now + SOONEST_WAKE, now + CHECK_CHANNEL_EVERY);
+        let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(soonest));
+        tokio::select! {
+            biased;
+            () = self.queue.shutdown.requested() => Ok(()),
+            item = self.subscriptions.next() => self.take(item).await,
+            // An error means that the intake is gone, and with it the service.
+            _ = self.window.changed() => Ok(()),
+            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => self.hand_back_late().await,
+            () = tokio::time::sleep_until(check_at), if self.subscriptions.streams.is_empty() => self.check_channel(),
+        }
+    }
+
+    /// Takes a delivery, and all others that have arrived by now.
+    async fn take(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<(), Error> {
+        let (mut taken, mut item) = (Vec::new(), Some(first));
+        let ended = loop {
+            match item {
+                None => break Ok(false),
+                Some(Some(Ok(incoming))) => taken.push(incoming),
+                Some(Some(Err(error))) => {
+                    let problem = Problem::from(&error);
+                    if let Some(timeout) = named_in(&problem.to_string()) {
+                        self.taken_back_after(timeout);
+                    }
+                    break Err(self.lost_by(problem));
+                }
+                Some(None) => break Ok(true),
+            }
+            item = self.subscriptions.next().now_or_never();
+        };
+        let cancelled = ended?;
+        self.has_taken |= !taken.is_empty();
+        if cancelled {
+            // Before the deliveries are read: another subscription may already have brought again what this one was cancelled over.
+            self.unsettled().cancelled(Instant::now().into_std());
+        }
+        let taken = taken.into_iter().map(|incoming| self.read(incoming)).collect();
+        self.queue.intake.arrive(self.queue.index, taken);
+        if cancelled { self.cancelled().await } else { Ok(()) }
+    }
+
+    fn read(&self, incoming: Incoming) -> Unacked {
+        let received = now();
+        let Incoming { delivery_tag, exchange, routing_key, redelivered, properties, data, acker } = incoming;
+        let (context, address) = (self.queue.context.clone(), Address { exchange, routing_key });
+        let (ledger, origin, ignored) = context.contract.read(&address, redelivered, &properties, received);
+        context.warned.about(&context.config.queue, ignored);
+        let body = Bytes::from(data);
+        let delivery = Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
+        self.check_delay(&delivery);
+        let unsettled = self.watch_hold(&delivery);
+        let until = Instant::now() + self.queue.ack_timeout.settle_limit();
+        Unacked {
+            delivery: Arc::new(delivery),
+            received,
+            settler: Settler { acker, lost: self.lost.clone(), until, _unsettled: unsettled },
+            in_flight: InFlight::new(context.clone()),
+            context,
+            held: None,
+        }
+    }
+
+    /// Warns once if the broker does not delay what it should. Attempts stay bounded, because the broker counts them all the same.
+    fn check_delay(&self, delivery: &Delivery) {
+        let context = &self.queue.context;
+        let Some(delay) = context.config.policy.strategy.delayed_return().filter(|_| delivery.ledger.hop > 0) else {
+            return;
+        };
+        if let Some(away) = context.early.came_back(|| delivery.fingerprint(), Instant::now().into_std()) {
+            tracing::warn!(
+                queue = %self.name(),
+                "a message came back after {away:?} from a wait of {delay:?}: the broker does not delay what is returned to this queue; \
+                 check the queue's arguments x-delayed-retry-type, -min and -max, and policies with delayed-retry-type"
+            );
+        }
+    }
+
+    /// Remembers a delivery that may be held here for long, and notices one that the broker has taken back meanwhile.
+    fn watch_hold(&self, delivery: &Delivery) -> Option<Arc<()>> {
+        let is_held = self.queue.context.config.policy.strategy.kind() == WaitStrategy::InProcess;
+        if !is_held {
+            return None;
+        }
+        let (fingerprint, redeliveries) = (delivery.fingerprint(), delivery.ledger.redeliveries);
+        let mut unsettled = self.unsettled();
+        if delivery.redelivered
+            && let Some(timeout) = unsettled.came_again(fingerprint, redeliveries)
+        {
+            self.taken_back_after(timeout);
+        }
+        Some(unsettled.add(fingerprint, redeliveries, Instant::now().into_std()))
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, Unsettled> {
+        self.queue.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The broker has taken back a message that was not settled within this time. If the settings know of a longer time, says so
+    /// once, and settles what comes from now on in the shorter one: a message that cannot be held for so long is requeued, and parked
+    /// at the delivery limit.
+    fn taken_back_after(&self, timeout: Duration) {
+        let WorkQueue { ack_timeout, context, .. } = self.queue;
+        context.tally.update(|summary| summary.taken_back += 1);
+        if ack_timeout.shown(timeout) {
+            let limit = ack_timeout.settle_limit();
+            // What an ordered queue holds can only go back all together, so it may stay for longer.
+            self.queue.intake.limit_hold(self.queue.index, if self.is_ordered() { limit } else { limit / 2 });
+            let text = humantime::format_duration;
+            // It is measured here, so it differs a little from the broker's.
+            let whole = Duration::from_secs((timeout + Duration::from_millis(500)).as_secs().max(1));
+            tracing::warn!(
+                queue = %self.name(),
+                "the broker took back a message that was not settled within {}, and broker.consumer_timeout is {}: set \
+                 broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker; until then, a message that waits longer in \
+                 this process is given back, which the broker counts",
+                text(whole), text(ack_timeout.configured), text(whole)
+            );
+        }
+    }
+
+    /// The broker has ended the subscription: the queue was deleted, its node went away, or (from 4.3 on) a message was not
+    /// settled in time. What is unsettled can still be settled here.
+    async fn cancelled(&mut self) -> Result<(), Error> {
+        self.check_channel()?;
+        if self.is_ordered() {
+            // Another process may be active by now. Only a closed channel gives back what is held here.
+            return Err(self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into()));
+        }
+        self.unsubscribe().await?;
+        tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
+        let declare = async {
+            tokio::time::sleep(DELETION).await;
+            // After an ack timeout, each further one would make one more copy of all that is held.
+            self.queue.publishing.unblocked().await;
+            self.queue.keeper.declare(&self.connection, &self.queue.topology).await
+        };
+        tokio::select! {
+            () = self.queue.shutdown.requested() => Ok(()),
+            declared = declare => declared,
+        }
+    }
+
+    /// A wider window needs one more subscription, without a pause. For a narrower one, all must be cancelled; what is under way
+    /// still arrives.
+    async fn resize(&mut self) -> Result<(), Error> {
+        let wanted = *self.window.borrow_and_update();
+        if wanted < self.subscriptions.prefetch {
+            self.unsubscribe().await?;
+            // A delivery that was under way may be a suspect, and nothing else may be taken while a suspect is held.
+            if *self.window.borrow() != wanted {
+                return Ok(());
+            }
+        }
+        if wanted > self.subscriptions.prefetch {
+            self.set_prefetch(wanted - self.subscriptions.prefetch).await?;
+            self.queue.intake.subscribed(self.queue.index, wanted);
+            self.subscriptions.prefetch = wanted;
+            let stream = self.consume().await?;
+            self.subscriptions.streams.push(stream);
+        }
+        Ok(())
+    }
+
+    async fn set_prefetch(&self, prefetch: u16) -> Result<(), Error> {
+        let setting = self.channel.basic_qos(prefetch, BasicQosOptions::default());
+        self.answer("setting the prefetch", setting).await
+    }
+
+    async fn consume(&self) -> Result<lapin::Consumer, Error> {
+        let what = format!("consuming queue {:?}", self.name());
+        let queue = self.queue.context.addresses.queue.clone();
+        let announced = announced(&self.queue.context.names, &self.queue.context.config);
+        let (options, arguments) = (BasicConsumeOptions::default(), table(&announced)?);
+        self.answer(&what, self.channel.basic_consume(queue, ShortString::default(), options, arguments)).await
+    }
+
+    /// Ends all subscriptions, and takes what is under way.
+    async fn unsubscribe(&mut self) -> Result<(), Error> {
+        let mut ended = std::mem::take(&mut self.subscriptions);
+        if ended.prefetch == 0 {
+            return Ok(());
+        }
+        let cancel = |stream: &lapin::Consumer| self.channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
+        self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
+        let mut taken = Vec::new();
+        for stream in &mut ended.streams {
+            while let Some(Some(Ok(incoming))) = stream.next().now_or_never() {
+                taken.push(self.read(incoming));
+            }
+        }
+        self.queue.intake.arrive(self.queue.index, taken);
+        self.queue.intake.subscribed(self.queue.index, 0);
+        Ok(())
+    }
+
+    /// Hands back what no handler has seen, after the subscription has ended: otherwise the broker would deliver it here again,
+    /// which 3.10 and 4.0 count.
+    async fn hand_back_all(&mut self) {
+        self.queue.intake.stop();
+        if self.is_ordered() {
+            // To cancel, or to give back single messages, would let others overtake them. All go back when the channel closes.
+            let left = self.queue.intake.drain(self.queue.index).len() as u64;
+            return self.queue.context.tally.update(|summary| summary.handed_back += left);
+        }
+        if let Err(error) = self.unsubscribe().await {
+            tracing::debug!(%error, "the channel was gone before the subscription ended");
+        }
+        let unseen = self.queue.intake.drain(self.queue.index);
+        self.hand_back(&unseen, "the service is stopping");
+    }
+
+    /// Hands back what has waited too long, after the window has become narrower.
+    async fn hand_back_late(&mut self) -> Result<(), Error> {
+        self.queue.intake.tick();
+        self.resize().await?;
+        if self.queue.intake.is_overdue(self.queue.index) {
+            let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
+                           all in its order";
+            return Err(self.lost_by(problem.to_owned().into()));
+        }
+        let late = self.queue.intake.take_late(self.queue.index);
+        self.hand_back(&late, "they waited too long for a free handler");
+        Ok(())
+    }
+
+    fn hand_back(&self, unseen: &[Unacked], why: &str) {
+        if unseen.is_empty() {
+            return;
+        }
+        let handed_back = unseen.iter().filter(|taken| taken.hand_back()).count();
+        tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that no handler has seen: {why}");
+        self.queue.context.tally.update(|summary| summary.handed_back += handed_back as u64);
+    }
+
+    fn check_channel(&self) -> Result<(), Error> {
+        if self.channel.status().connected() {
+            return Ok(());
+        }
+        Err(self.lost_by("the channel was closed".to_owned().into()))
+    }
+
+    async fn answer<T>(&self, what: &str, operation: impl Future<Output = lapin::Result<T>>) -> Result<T, Error> {
+        self.queue.shutdown.answer(what, self.queue.answer_timeout, operation).await
+    }
+
+    fn name(&self) -> &str {
+        &self.queue.context.config.queue
+    }
+
+    fn lost_by(&self, problem: Problem) -> Error {
+        Error::Lost { what: format!("consuming queue {:?}", self.name()), problem }
+    }
+}
+
+impl Subscriptions {
+    /// The next delivery, of any of them; `None` when the broker has ended one. If there is no subscription, this never completes.
+    async fn next(&mut self) -> Option<lapin::Result<Incoming>> {
+        std::future::poll_fn(|context| {
+            let mut polled = self.streams.iter_mut().map(|stream| stream.poll_next_unpin(context));
+            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
+    }
+}

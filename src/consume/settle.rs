@@ -1,0 +1,112 @@
+//! Carries a settlement out: the copy first, then the ack.
+
+use std::time::{Duration, Instant};
+
+use crate::consume::attempt::Attempt;
+use crate::consume::copy::{PreparedCopy, Settlement};
+use crate::retry::decision::Reason;
+use crate::retry::outcome::Outcome;
+use crate::settings::Declare;
+
+/// What reached the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// The delivery ended with this outcome.
+    Done(Outcome),
+    /// The channel was gone, or too much time had passed. The broker delivers the message again.
+    TooLate,
+}
+
+/// What became of a copy.
+enum Sent {
+    Confirmed,
+    /// The broker has the original again. The copy may exist.
+    Lost,
+    /// The broker accepts no copy of this message.
+    Impossible,
+}
+
+/// How long to pause before requeueing a message that can be neither copied nor safely dead-lettered.
+const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
+
+impl Attempt {
+    /// Carries a settlement out. The copy is confirmed before the original is acked, so a crash between the two makes a
+    /// duplicate, not a loss.
+    pub(crate) async fn settle(&self, settlement: Settlement) -> Settled {
+        match (&settlement.copy, settlement.outcome) {
+            (None, Outcome::Requeue) => return self.requeue(),
+            // Without a copy, the broker keeps the message until the wait is over.
+            (None, outcome @ Outcome::Wait(_)) => return self.recorded("nack", || self.settler.nack(), outcome),
+            _ => {}
+        }
+        if let Some(copy) = settlement.copy {
+            // Most deliveries are settled without a copy, and their tasks should stay small.
+            match Box::pin(self.send(copy)).await {
+                Sent::Confirmed => {}
+                Sent::Lost => return Settled::TooLate,
+                Sent::Impossible => return Box::pin(self.dead_letter()).await,
+            }
+        }
+        self.recorded("ack", || self.settler.ack(), settlement.outcome)
+    }
+
+    fn requeue(&self) -> Settled {
+        self.recorded("reject", || self.settler.requeue(), Outcome::Requeue)
+    }
+
+    /// Settles, with a span and a metric.
+    fn recorded(&self, operation: &'static str, act: impl FnOnce() -> bool, outcome: Outcome) -> Settled {
+        let context = &self.context;
+        let span = context.tracer.client(&self.chain, &self.span, operation, &context.config.queue);
+        let started = Instant::now();
+        let settled = act();
+        let error_type = (!settled).then_some("channel_closed");
+        context.metrics.operated(operation, started.elapsed(), error_type);
+        if let Some(error_type) = error_type {
+            span.failed(error_type, format!("the channel was closed before the {operation}"));
+            return Settled::TooLate;
+        }
+        Settled::Done(outcome)
+    }
+
+    async fn send(&self, copy: PreparedCopy) -> Sent {
+        let PreparedCopy { outgoing, destination } = copy;
+        let context = &self.context;
+        let span = context.tracer.client(&self.chain, &self.span, "send", &destination);
+        let started = Instant::now();
+        // Once the broker has the original again, a copy would be a second message, so this is checked first.
+        let published = tokio::select! {
+            biased;
+            () = self.settler.unsettleable() => None,
+            published = context.publisher.publish(outgoing) => Some(published),
+        };
+        let error_type = match &published {
+            None => Some("channel_closed"),
+            Some(Err(_)) => Some("unpublishable"),
+            Some(Ok(())) => None,
+        };
+        context.metrics.sent(&destination, started.elapsed(), error_type);
+        match published {
+            Some(Ok(())) => Sent::Confirmed,
+            Some(Err(error)) => {
+                tracing::error!(queue = %context.config.queue, chain = %self.chain.id, %error, "the message cannot be copied");
+                span.failed("unpublishable", error.to_string());
+                Sent::Impossible
+            }
+            None => {
+                span.failed("channel_closed", "the delivery was lost before its copy was confirmed".to_owned());
+                Sent::Lost
+            }
+        }
+    }
+
+    /// Leaves a message that cannot be copied to the broker, which moves it as it is. A queue that rehop declares dead-letters
+    /// to its parked queue. Where any other queue dead-letters is unknown, so there the message is requeued after a pause.
+    async fn dead_letter(&self) -> Settled {
+        if self.context.config.declare == Declare::Existing {
+            tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
+            return self.requeue();
+        }
+        self.recorded("reject", || self.settler.dead_letter(), Outcome::Park(Reason::Unpublishable))
+    }
+}

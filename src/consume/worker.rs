@@ -1,0 +1,110 @@
+//! One queue's consumer: opens one session after the other, for as long as the service runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::broker::connection::{Link, pause};
+use crate::consume::session::{Session, SessionEnd, WorkQueue};
+use crate::consume::summary::Stopped;
+use crate::error::Error;
+
+/// A session that is lost sooner than this, without a single delivery, is one more failure in a row. Otherwise a message that
+/// breaks the connection when it is delivered, as headers over the frame limit do, would break it several times a second.
+const STEADY_AFTER: Duration = Duration::from_secs(10);
+
+/// How long a channel stays open after the last ack: quorum queues lose the acks of a channel, or of a connection, that closes
+/// right after them (4.3; 50 ms were enough).
+const CLOSE_DELAY: Duration = Duration::from_millis(200);
+
+pub(crate) struct Worker {
+    pub(crate) queue: WorkQueue,
+    pub(crate) consuming: Arc<Link>,
+    /// The broker's ack timeout.
+    pub(crate) ack_timeout: Duration,
+}
+
+impl Worker {
+    /// # Errors
+    ///
+    /// Only before the first session has opened. After that, every failure is retried until the shutdown.
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
+        let (mut failures, mut started, mut may_have_timed_out) = (0, false, false);
+        loop {
+            let opened = tokio::select! {
+                biased;
+                () = shutdown.requested() => break,
+                opened = self.open(may_have_timed_out) => opened,
+            };
+            let error = match opened {
+                Err(error) if !started && !error.is_transient() => return Err(error),
+                Err(error) => error,
+                Ok(mut session) => {
+                    started = true;
+                    let since = Instant::now();
+                    match session.run().await {
+                        SessionEnd::Stopped => {
+                            self.queue.context.not_consuming(None);
+                            self.finish().await;
+                            if session.is_ordered() {
+                                session.close().await;
+                            }
+                            return Ok(());
+                        }
+                        SessionEnd::Lost(error) => {
+                            may_have_timed_out = since.elapsed() > self.ack_timeout / 2;
+                            if session.has_taken() || since.elapsed() > STEADY_AFTER {
+                                failures = 0;
+                            }
+                            error
+                        }
+                    }
+                }
+            };
+            self.queue.context.not_consuming(Some(&error));
+            let pause = pause(failures);
+            failures += 1;
+            tracing::warn!(queue, %error, "not consuming; retrying in {pause:?}");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = shutdown.requested() => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a session. If the broker's ack timeout may have ended the one before, waits until the broker takes copies again: each
+    /// further timeout would charge all that is held.
+    ///
+    /// An ordered queue's handlers of the session before must have ended: its messages come again.
+    async fn open(&self, may_have_timed_out: bool) -> Result<Session<'_>, Error> {
+        self.queue.intake.all_dropped(self.queue.index).await;
+        if may_have_timed_out {
+            self.queue.publishing.unblocked().await;
+        }
+        let connection = self.consuming.get().await?;
+        let opened = Session::open(&self.queue, connection.clone()).await;
+        if let Err(Error::Timeout { .. }) = &opened {
+            // A connection that does not answer can look alive for a long time.
+            self.consuming.abandon(&connection);
+        }
+        opened
+    }
+
+    /// Waits for the running handlers, then for their acks to be written. Handlers that run too long leave their messages to
+    /// the broker.
+    async fn finish(&self) {
+        let WorkQueue { intake, index, shutdown, context, .. } = &self.queue;
+        if tokio::time::timeout_at(shutdown.handlers_until(), intake.idle(*index)).await.is_err() {
+            let unfinished = intake.running(*index) as u64;
+            tracing::warn!(queue = %context.config.queue, unfinished, "the grace time is over; leaving messages to the broker");
+            context.tally.update(|summary| {
+                summary.unfinished += unfinished;
+                summary.stopped = Stopped::GraceOver;
+            });
+        }
+        shutdown.within(tokio::time::sleep(CLOSE_DELAY)).await;
+    }
+}

@@ -1,0 +1,88 @@
+//! Who consumes, and for how long the broker lets deliveries stay unsettled.
+
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use super::{is_present, queue};
+use crate::doctor::check::Check;
+use crate::doctor::observed::{Observed, QueueDetails};
+use crate::doctor::report::Finding;
+use crate::doctor::subject::Subject;
+use crate::settings::QueueConfig;
+use crate::topology::Role;
+
+pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for wanted in subject.topology.queues.iter().filter(|queue| is_present(seen, &queue.name)) {
+        let Some(state) = seen.queues.get(&wanted.name) else { continue };
+        match (wanted.role, state.consumers) {
+            (Role::Work, 0) => {
+                let seen = format!("it has no consumer; messages that are ready: {}", state.ready);
+                let remedy = "start the service, or look at its log: it may be unable to connect or to declare";
+                found.push(Finding::new(Check::NoConsumer, queue(&wanted.name), seen, remedy));
+            }
+            (Role::Wait, 1..) => {
+                let seen =
+                    format!("its consumers: {}; what they take never returns to its work queue", state.consumers);
+                let remedy = "stop them: nobody may consume from a wait queue";
+                found.push(Finding::new(Check::ConsumerOnWaitQueue, queue(&wanted.name), seen, remedy));
+            }
+            _ => {}
+        }
+    }
+    for config in &subject.configs {
+        let details = seen.management.as_ref().and_then(|management| management.queues.get(&config.queue));
+        found.extend(details.and_then(|details| timeout(config, details, subject.consumer_timeout)));
+        found.extend(window(config, subject.consumer_timeout));
+    }
+    found
+}
+
+/// The shortest of the queue's argument, the policy, and what the node gives its consumers (4.0 and 4.3; 3.10 does not tell).
+fn timeout(config: &QueueConfig, details: &QueueDetails, expected: Duration) -> Option<Finding> {
+    let of_queue = details.smaller_number("consumer-timeout").and_then(|millis| u64::try_from(millis).ok());
+    let of_node = details.subscriptions.iter().filter_map(|subscription| subscription.consumer_timeout).min();
+    let effective = Duration::from_millis([of_queue, of_node].into_iter().flatten().min()?);
+    if effective >= expected {
+        return None;
+    }
+    let harm = if effective <= config.handler_timeout {
+        format!(
+            "handlers may run for {}, so the broker takes messages back while they run, and other handlers get them",
+            format_duration(config.handler_timeout)
+        )
+    } else {
+        "deliveries that wait for a handler are taken back before rehop hands them back, which counts against them"
+            .to_owned()
+    };
+    let seen = format!(
+        "the broker takes deliveries back after {}, and broker.consumer_timeout is {}: {harm}",
+        format_duration(effective),
+        format_duration(expected)
+    );
+    let remedy = format!(
+        "set broker.consumer_timeout to {}, and consume.handler_timeout below it; or raise the broker's",
+        format_duration(effective)
+    );
+    Some(Finding::new(Check::ConsumerTimeoutShort, queue(&config.queue), seen, remedy))
+}
+
+/// rehop hands back what has waited half the timeout for a handler.
+fn window(config: &QueueConfig, timeout: Duration) -> Option<Finding> {
+    let rounds = u32::from(config.prefetch.div_ceil(config.concurrency));
+    let worst = config.handler_timeout.saturating_mul(rounds);
+    if worst <= timeout / 2 {
+        return None;
+    }
+    let seen = format!(
+        "{} prefetched messages, {} at a time and {} each, take {}: rehop hands back what has waited {} for a handler",
+        config.prefetch,
+        config.concurrency,
+        format_duration(config.handler_timeout),
+        format_duration(worst),
+        format_duration(timeout / 2),
+    );
+    let remedy = "lower consume.prefetch or consume.handler_timeout, or raise consume.concurrency";
+    Some(Finding::new(Check::SlowWindow, queue(&config.queue), seen, remedy))
+}

@@ -1,0 +1,395 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::doctor::observed::{DeliveryLimit, Difference, Flag, Management, Node, QueueDetails, QueueState};
+use crate::retry::backoff::Backoff;
+use crate::settings::{Declare, Order, QueueType, Settings, WaitStrategy};
+use crate::topology::{Argument, Arguments};
+
+const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+fn settings() -> Settings {
+    let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+    settings.queue_mut("orders");
+    settings
+}
+
+/// A broker on which everything is as the settings ask for, as the management API would show it.
+fn healthy(subject: &Subject) -> Observed {
+    let mut seen = Observed::default();
+    let mut management = Management { nodes: vec![node("one")], ..Management::default() };
+    let present = State::Present { difference: None };
+    for exchange in &subject.topology.exchanges {
+        seen.exchanges.insert(exchange.name.clone(), present.clone());
+        let details = json!({ "type": exchange.kind.as_str(), "arguments": exchange.arguments });
+        management.exchanges.insert(exchange.name.clone(), serde_json::from_value(details).unwrap());
+    }
+    for queue in &subject.topology.queues {
+        let consumers = u32::from(queue.role == crate::topology::Role::Work);
+        seen.queues.insert(queue.name.clone(), QueueState { state: present.clone(), ready: 0, consumers });
+        management.queues.insert(queue.name.clone(), details(&queue.name, &queue.arguments));
+        let bindings = subject.topology.bindings.iter().filter(|binding| binding.queue == queue.name).map(|binding| {
+            json!({ "source": binding.exchange, "routing_key": binding.routing_key, "arguments": binding.arguments })
+        });
+        let bindings = Value::Array(bindings.collect());
+        management.bindings.insert(queue.name.clone(), serde_json::from_value(bindings).unwrap());
+    }
+    for binding in &subject.topology.exchange_bindings {
+        let sources = json!([{ "source": binding.source }]);
+        management.sources.insert(binding.destination.clone(), serde_json::from_value(sources).unwrap());
+    }
+    seen.frame_max = 131_072;
+    seen.management = Some(management);
+    seen
+}
+
+fn details(name: &str, arguments: &Arguments) -> QueueDetails {
+    let details = json!({
+        "name": name, "type": "quorum", "arguments": arguments, "messages": 0, "messages_dlx": 0, "members": ["one"],
+        "online": ["one"], "consumer_details": [{ "consumer_timeout": 1_800_000 }], "effective_policy_definition": [],
+    });
+    serde_json::from_value(details).unwrap()
+}
+
+fn node(name: &str) -> Node {
+    let node = json!({
+        "name": name, "running": true, "mem_alarm": false, "disk_free_alarm": false, "partitions": [],
+        "applications": [{ "name": "rabbit", "version": "4.3.6" }],
+    });
+    serde_json::from_value(node).unwrap()
+}
+
+/// The ids of what is found on a healthy broker after this change.
+fn found(settings: &Settings, change: impl FnOnce(&mut Observed)) -> Vec<&'static str> {
+    let subject = Subject::of(settings).unwrap();
+    let mut seen = healthy(&subject);
+    change(&mut seen);
+    let report = crate::doctor::Report::new(findings(&subject, &seen, NOW), Vec::new());
+    report.findings.iter().map(|finding| finding.check.id()).collect()
+}
+
+fn queue<'a>(seen: &'a mut Observed, name: &str) -> &'a mut QueueDetails {
+    seen.management.as_mut().unwrap().queues.get_mut(name).unwrap()
+}
+
+fn policy(seen: &mut Observed, name: &str, key: &str, value: Value) {
+    let details = queue(seen, name);
+    details.policy = Some("theirs".to_owned());
+    details.effective_policy.insert(key.to_owned(), value);
+}
+
+#[test]
+fn a_healthy_broker_gets_no_complaint_with_or_without_the_management_api() {
+    assert_eq!(found(&settings(), |_| {}), [""; 0]);
+    assert_eq!(found(&settings(), |seen| seen.management = None), [""; 0]);
+}
+
+#[test]
+fn what_is_missing_or_different_is_found() {
+    let state = |state: State| {
+        move |seen: &mut Observed| {
+            seen.queues.get_mut("orders").unwrap().state = state;
+            seen.management = None;
+        }
+    };
+    assert_eq!(found(&settings(), state(State::Missing)), ["queue-missing"]);
+    let problem = || "no".to_owned();
+    assert_eq!(found(&settings(), state(State::Hidden { problem: problem() })), ["permission-missing"]);
+    assert_eq!(found(&settings(), state(State::Unavailable { problem: problem() })), ["queue-unavailable"]);
+    assert_eq!(
+        found(&settings(), |seen| drop(seen.exchanges.insert("ns.wait".to_owned(), State::Missing))),
+        ["exchange-missing"]
+    );
+    assert_eq!(found(&settings(), |seen| queue(seen, "orders").arguments.clear()).len(), 6);
+    assert_eq!(
+        found(&settings(), |seen| seen
+            .management
+            .as_mut()
+            .unwrap()
+            .exchanges
+            .get_mut("ns.park")
+            .unwrap()
+            .arguments
+            .clear()),
+        ["no-alternate-exchange"]
+    );
+    assert_eq!(
+        found(&settings(), |seen| seen.management.as_mut().unwrap().exchanges.get_mut("ns.park").unwrap().kind =
+            "topic".into()),
+        ["arguments-differ"]
+    );
+    assert_eq!(
+        found(&settings(), |seen| seen.management.as_mut().unwrap().bindings.get_mut("orders").unwrap().clear()),
+        ["binding-missing"]
+    );
+    let by_broker = |seen: &mut Observed| {
+        let [argument, wanted, found] = ["x-quorum-initial-group-size", "none", "'1'"].map(str::to_owned);
+        let difference = Some(Difference { argument, wanted, found });
+        seen.queues.get_mut("orders").unwrap().state = State::Present { difference };
+    };
+    assert_eq!(found(&settings(), by_broker), ["arguments-differ"], "the broker alone compares it");
+    let mut bound = settings();
+    bound.queue_mut("orders").bindings = vec![crate::settings::BindingSettings::new("shop", "order.*")];
+    assert_eq!(
+        found(&bound, |seen| drop(seen.exchanges.insert("shop".to_owned(), State::Missing))),
+        ["exchange-missing"]
+    );
+}
+
+#[test]
+fn a_delayed_exchange_that_leads_nowhere_is_found() {
+    let mut delayed = settings();
+    delayed.retry.strategy = Some(WaitStrategy::DelayedExchange);
+    assert_eq!(found(&delayed, |_| {}), [""; 0]);
+    let unbound = |seen: &mut Observed| seen.management.as_mut().unwrap().sources.clear();
+    assert_eq!(found(&delayed, unbound), ["binding-missing"]);
+    // What stands in for it may lead home by a queue.
+    let stand_in = |seen: &mut Observed| {
+        unbound(seen);
+        seen.management.as_mut().unwrap().exchanges.get_mut("ns.delay").unwrap().kind = "fanout".to_owned();
+    };
+    assert_eq!(found(&delayed, stand_in), ["arguments-differ"]);
+}
+
+#[test]
+fn order_needs_a_single_active_consumer_which_is_no_complaint_then() {
+    let mut ordered = settings();
+    ordered.consume.order = Some(Order::Queue);
+    ordered.retry.strategy = Some(WaitStrategy::InProcess);
+    assert_eq!(found(&ordered, |_| {}), [""; 0]);
+    ordered.queue_mut("orders").declare = Declare::Existing;
+    ordered.queue_mut("orders").queue_type = Some(QueueType::Quorum);
+    let is = |single: bool| {
+        found(&ordered, |seen| {
+            let arguments = json!({
+                "x-delivery-limit": 10, "x-dead-letter-exchange": "theirs", "x-dead-letter-strategy": "at-least-once",
+                "x-overflow": "reject-publish", "x-single-active-consumer": single,
+            });
+            queue(seen, "orders").arguments = arguments.as_object().unwrap().clone();
+        })
+    };
+    assert_eq!((is(true), is(false)), (vec![], vec!["order-not-kept"]));
+}
+
+#[test]
+fn a_strategy_that_a_node_does_not_know_is_found() {
+    let mut native = settings();
+    native.retry.strategy = Some(WaitStrategy::Native);
+    native.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
+    let with_second_node = |version: &str| {
+        found(&native, |seen| {
+            let mut second = node("two");
+            second.applications[0].version = version.to_owned();
+            seen.management.as_mut().unwrap().nodes.push(second);
+        })
+    };
+    assert_eq!(with_second_node("4.3.6"), [""; 0]);
+    assert_eq!(with_second_node("4.2.1"), ["strategy-unknown", "versions-mixed"]);
+    assert_eq!(with_second_node("3.13.7"), ["strategy-unknown", "versions-mixed"]);
+    assert_eq!(with_second_node("4.10.0"), ["versions-mixed"]);
+    assert_eq!(with_second_node("5.0.0"), ["versions-mixed"]);
+}
+
+#[test]
+fn frames_that_are_too_small_for_full_headers_are_found() {
+    let frames = |bytes: u32| found(&settings(), |seen| seen.frame_max = bytes);
+    assert_eq!((frames(131_071), frames(131_072), frames(0)), (vec!["frames-small"], vec![], vec![]));
+}
+
+#[test]
+fn a_service_that_may_not_report_on_replayed_messages_is_found() {
+    assert_eq!(found(&settings(), |seen| seen.report_denied = Some("no".to_owned())), ["report-denied"]);
+}
+
+#[test]
+fn each_policy_that_takes_messages_out_of_a_queue_is_found_on_each_queue() {
+    for name in ["orders", "orders.parked", "ns.stray", "ns.wait.10000"] {
+        let check = |key: &str, value: i64, expected: &[&str]| {
+            assert_eq!(found(&settings(), |seen| policy(seen, name, key, value.into())), expected, "{key} on {name}");
+        };
+        check("max-length", 5, &["length-limit"]);
+        check("max-length-bytes", 5, &["length-limit"]);
+        check("message-ttl", 5, &["message-ttl"]);
+        check("expires", 5, &["queue-expires"]);
+        check("delivery-limit", 2, if name.contains("wait") { &[] } else { &["delivery-limit-lowered"] });
+        check("delivery-limit", 1 << 31, &[]);
+        check("delivery-limit", -1, &[]);
+    }
+    assert_eq!(found(&settings(), |seen| policy(seen, "ns.wait.10000", "message-ttl", 20_000.into())), [""; 0]);
+    let delayed = |kind: &str, min: i64| {
+        found(&settings(), |seen| {
+            policy(seen, "orders", "delayed-retry-type", kind.into());
+            policy(seen, "orders", "delayed-retry-min", min.into());
+        })
+    };
+    assert_eq!((delayed("all", 5), delayed("disabled", 5), delayed("all", 0)), (vec!["delayed-retry"], vec![], vec![]));
+}
+
+/// What is found about a queue of somebody else's with these arguments.
+fn taken_over(kind: &str, arguments: Value) -> Vec<&'static str> {
+    let mut settings = settings();
+    let queue_settings = settings.queue_mut("orders");
+    queue_settings.declare = Declare::Existing;
+    queue_settings.queue_type = Some(QueueType::Quorum);
+    found(&settings, |seen| {
+        let details = queue(seen, "orders");
+        details.kind = kind.to_owned();
+        details.arguments = arguments.as_object().unwrap().clone();
+    })
+}
+
+#[test]
+fn what_a_queue_of_somebody_elses_lacks_is_found() {
+    let good = json!({
+        "x-delivery-limit": 10, "x-dead-letter-exchange": "ns.park", "x-dead-letter-routing-key": "orders",
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    let with = |key: &str, value: Value| {
+        let mut arguments = good.clone();
+        arguments[key] = value;
+        taken_over("quorum", arguments)
+    };
+    assert_eq!(taken_over("quorum", good.clone()), [""; 0]);
+    assert_eq!(with("x-delivery-limit", 3.into()), ["delivery-limit-lowered"]);
+    assert_eq!(with("x-delivery-limit", 30.into()), ["delivery-limit-differs"]);
+    assert_eq!(with("x-delivery-limit", Value::Null), ["delivery-limit-differs"]);
+    assert_eq!(with("x-delivery-limit", (-1).into()), ["delivery-limit-differs"]);
+    assert_eq!(with("x-dead-letter-exchange", Value::Null), ["no-dead-letter-exchange"]);
+    assert_eq!(with("x-dead-letter-routing-key", Value::Null), ["no-dead-letter-exchange"]);
+    assert_eq!(with("x-dead-letter-exchange", "theirs".into()), [""; 0]);
+    assert_eq!(with("x-dead-letter-strategy", Value::Null), ["at-most-once"]);
+    assert_eq!(with("x-overflow", Value::Null), ["at-most-once"]);
+    assert_eq!(with("x-single-active-consumer", true.into()), ["single-active-consumer"]);
+    let classic = taken_over("classic", json!({}));
+    assert_eq!(classic, ["no-dead-letter-exchange", "classic-queue", "queue-type-differs"]);
+}
+
+#[test]
+fn a_negative_delivery_limit_yields_to_another_one_and_alone_is_none_or_on_3_10_is_reached_at_once() {
+    let limit = |argument: Value, policy: Value, version: &str| {
+        let mut details = details("orders", &Arguments::new());
+        details.arguments.insert("x-delivery-limit".to_owned(), argument);
+        details.effective_policy.insert("delivery-limit".to_owned(), policy);
+        details.delivery_limit(Some(version))
+    };
+    let is = |argument: Option<i64>, policy: Option<i64>, on_4: DeliveryLimit, on_3: DeliveryLimit| {
+        let (argument, policy) = (json!(argument), json!(policy));
+        assert_eq!(limit(argument.clone(), policy.clone(), "4.0.5"), on_4, "{argument} {policy}");
+        assert_eq!(limit(argument.clone(), policy.clone(), "3.10.8"), on_3, "{argument} {policy}");
+    };
+    use DeliveryLimit::{At, Unlimited, Unset};
+    is(None, None, Unset, Unset);
+    is(Some(3), Some(2), At(2), At(2));
+    is(Some(-1), Some(3), At(3), At(0));
+    is(Some(-1), None, Unlimited, At(0));
+    is(None, Some(4), At(4), At(4));
+}
+
+#[test]
+fn what_is_wrong_with_the_cluster_is_found() {
+    let cluster = |change: fn(&mut Management)| found(&settings(), |seen| change(seen.management.as_mut().unwrap()));
+    assert_eq!(cluster(|it| it.nodes[0].mem_alarm = true), ["alarm"]);
+    assert_eq!(cluster(|it| it.nodes[0].disk_free_alarm = true), ["alarm"]);
+    assert_eq!(found(&settings(), |seen| (seen.management, seen.is_blocked) = (None, true)), ["alarm"]);
+    assert_eq!(cluster(|it| it.nodes[0].partitions = vec!["two".to_owned()]), ["partition"]);
+    assert_eq!(cluster(|it| it.nodes.push(Node { running: false, ..node("two") })), ["node-down"]);
+    let other = |it: &mut Management| {
+        it.nodes.push(node("two"));
+        it.nodes[1].applications[0].version = "4.2.0".to_owned();
+    };
+    assert_eq!(cluster(other), ["versions-mixed"]);
+    let flag = |state: &str, stability: &str| {
+        found(&settings(), |seen| {
+            let flag = Flag { name: "x".to_owned(), state: state.to_owned(), stability: stability.to_owned() };
+            seen.management.as_mut().unwrap().flags.push(flag);
+        })
+    };
+    assert_eq!(flag("disabled", "stable"), ["feature-flag-disabled"]);
+    assert_eq!((flag("disabled", "experimental"), flag("enabled", "stable")), (vec![], vec![]));
+    let members = |members: &[&str], online: &[&str], nodes: usize| {
+        found(&settings(), |seen| {
+            seen.management.as_mut().unwrap().nodes = (0..nodes).map(|number| node(&number.to_string())).collect();
+            let details = queue(seen, "orders");
+            details.members = members.iter().map(|&name| name.to_owned()).collect();
+            details.online = online.iter().map(|&name| name.to_owned()).collect();
+            for name in ["orders.parked", "ns.stray", "ns.wait.10000", "ns.wait.60000", "ns.wait.600000"] {
+                queue(seen, name).members.clear();
+            }
+        })
+    };
+    assert_eq!(members(&["a", "b", "c"], &["a", "b", "c"], 3), [""; 0]);
+    assert_eq!(members(&["a", "b", "c"], &["a", "b"], 3), ["member-down"]);
+    assert_eq!(members(&["a", "b", "c"], &["a"], 3), ["without-majority"]);
+    assert_eq!(members(&["a"], &["a"], 3), ["few-members"]);
+    assert_eq!(members(&["a", "b"], &["a", "b"], 2), ["even-members"]);
+    assert_eq!(members(&["a", "b", "c", "d"], &["a", "b", "c", "d"], 4), ["even-members"]);
+}
+
+#[test]
+fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_found() {
+    assert_eq!(found(&settings(), |seen| seen.queues.get_mut("orders").unwrap().consumers = 0), ["no-consumer"]);
+    assert_eq!(
+        found(&settings(), |seen| seen.queues.get_mut("ns.wait.10000").unwrap().consumers = 1),
+        ["consumer-on-wait-queue"]
+    );
+    let node =
+        |millis: u64| found(&settings(), |seen| queue(seen, "orders").subscriptions[0].consumer_timeout = Some(millis));
+    assert_eq!((node(1_799_999), node(1_800_000)), (vec!["consumer-timeout-short"], vec![]));
+    assert_eq!(
+        found(&settings(), |seen| policy(seen, "orders", "consumer-timeout", 60_000.into())),
+        ["consumer-timeout-short"]
+    );
+    let mut slow = settings();
+    slow.consume.handler_timeout = Some(Duration::from_secs(90));
+    assert_eq!(found(&slow, |_| {}), [""; 0]);
+    slow.consume.handler_timeout = Some(Duration::from_secs(91));
+    assert_eq!(found(&slow, |_| {}), ["slow-window"]);
+}
+
+#[test]
+fn messages_that_are_stuck_stray_or_parked_for_long_are_found() {
+    assert_eq!(found(&settings(), |seen| queue(seen, "ns.wait.10000").messages_dlx = 1), ["dead-lettering-stuck"]);
+    assert_eq!(found(&settings(), |seen| seen.queues.get_mut("ns.stray").unwrap().ready = 1), ["stray-not-empty"]);
+    let parked = |millis_ago: i64| {
+        found(&settings(), |seen| {
+            let since = Timestamp::from_millis(NOW.as_millis() - millis_ago);
+            seen.oldest_parked = BTreeMap::from([("orders.parked".to_owned(), since)]);
+        })
+    };
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    assert_eq!((parked(DAY), parked(DAY + 1)), (vec![], vec!["parked-old"]));
+    let tier = |messages: u64| {
+        found(&settings(), |seen| {
+            let arguments = Arguments::from([
+                ("x-message-ttl".to_owned(), Argument::Number(700)),
+                ("x-dead-letter-exchange".to_owned(), Argument::Text("ns.return".to_owned())),
+            ]);
+            let unused = QueueDetails { messages: Some(messages), ..details("ns.wait.700", &arguments) };
+            seen.management.as_mut().unwrap().wait_queues.push(unused);
+        })
+    };
+    assert_eq!((tier(0), tier(1)), (vec!["unused-tier"], vec!["unused-tier"]));
+}
+
+#[test]
+fn a_management_api_that_cannot_be_used_is_a_finding() {
+    let problem = |seen: &mut Observed| {
+        seen.management = None;
+        seen.management_problem = Some("no answer in time".to_owned());
+    };
+    assert_eq!(found(&settings(), problem), ["management-unusable"]);
+}
+
+#[test]
+fn every_finding_says_what_was_seen_and_what_to_do_about_it() {
+    let subject = Subject::of(&settings()).unwrap();
+    let mut seen = healthy(&subject);
+    policy(&mut seen, "orders", "delivery-limit", 2.into());
+    let found = findings(&subject, &seen, NOW);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].seen.contains("policy \"theirs\" sets delivery-limit 2, below 10"), "{}", found[0].seen);
+    assert!(found[0].remedy.contains("raise it in policy \"theirs\""), "{}", found[0].remedy);
+}

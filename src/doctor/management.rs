@@ -1,0 +1,146 @@
+//! What the doctor asks the management API.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::observed::{BindingDetails, ExchangeDetails, Flag, Management, Node, QueueDetails, Subscription};
+use super::subject::Subject;
+use crate::management::Api;
+use crate::topology::Names;
+
+impl Api {
+    /// Everything that the checks need. What may not be seen is in the second value.
+    ///
+    /// # Errors
+    ///
+    /// When the API cannot be used at all.
+    pub(super) async fn look(&self, subject: &Subject) -> Result<(Management, Vec<String>), String> {
+        let mut seen = Management::default();
+        let mut unseen = Vec::new();
+        // The first question also shows whether the API can be used.
+        seen.wait_queues = self.queues(&subject.names.tier_prefix()).await?;
+        seen.wait_queues.extend(self.queues(&subject.names.rung_prefix()).await?);
+        seen.ladder_exchanges = self.ladder_exchanges(&subject.names).await?;
+        seen.consumers = self.consumers(&subject.names).await?;
+        for exchange in &subject.topology.exchanges {
+            if let Some(details) =
+                self.get(&["exchanges", &self.vhost, &exchange.name]).await.map_err(|it| it.of("exchanges"))?
+            {
+                seen.exchanges.insert(exchange.name.clone(), details);
+            }
+        }
+        for queue in &subject.topology.queues {
+            if let Some(details) = self.queue(&queue.name).await? {
+                seen.queues.insert(queue.name.clone(), details);
+                seen.bindings.insert(queue.name.clone(), self.bindings(&queue.name).await?);
+            }
+        }
+        for binding in &subject.topology.exchange_bindings {
+            let path = ["exchanges", &self.vhost, &binding.destination, "bindings", "destination"];
+            let sources = self.get(&path).await.map_err(|it| it.of("bindings"))?;
+            seen.sources.insert(binding.destination.clone(), sources.unwrap_or_default());
+        }
+        match self.get::<Vec<Node>>(&["nodes"]).await {
+            Ok(nodes) => seen.nodes = nodes.unwrap_or_default(),
+            Err(refusal) => unseen.push(refusal.of("nodes, their versions and alarms")),
+        }
+        match self.get::<Vec<Flag>>(&["feature-flags"]).await {
+            Ok(flags) => seen.flags = flags.unwrap_or_default(),
+            Err(refusal) => unseen.push(refusal.of("feature flags")),
+        }
+        Ok((seen, unseen))
+    }
+
+    pub(super) async fn queue(&self, name: &str) -> Result<Option<QueueDetails>, String> {
+        self.get(&["queues", &self.vhost, name]).await.map_err(|refusal| refusal.of("queues"))
+    }
+
+    pub(super) async fn bindings(&self, queue: &str) -> Result<Vec<BindingDetails>, String> {
+        let bindings = self.get(&["queues", &self.vhost, queue, "bindings"]).await.map_err(|it| it.of("bindings"))?;
+        Ok(bindings.unwrap_or_default())
+    }
+
+    /// The queues whose names begin with this.
+    async fn queues(&self, prefix: &str) -> Result<Vec<QueueDetails>, String> {
+        let mut found: Vec<QueueDetails> = self.list("queues", prefix).await?;
+        found.retain(|queue| queue.name.starts_with(prefix));
+        Ok(found)
+    }
+
+    async fn ladder_exchanges(&self, names: &Names) -> Result<Vec<ExchangeDetails>, String> {
+        let prefix = names.after_prefix();
+        let mut found: Vec<ExchangeDetails> = self.list("exchanges", &prefix).await?;
+        found.retain(|exchange| exchange.name.starts_with(&prefix));
+        let first = self.get(&["exchanges", &self.vhost, &names.ladder()]).await.map_err(|it| it.of("exchanges"))?;
+        found.extend(first);
+        Ok(found)
+    }
+
+    /// The consumers of each work queue of the namespace. These are the queues that the return exchange leads to, so those are among
+    /// them that other settings name.
+    pub(super) async fn consumers(&self, names: &Names) -> Result<BTreeMap<String, Vec<Subscription>>, String> {
+        let path = ["exchanges", &self.vhost, &names.return_(), "bindings", "source"];
+        let bindings: Option<Vec<BindingDetails>> = self.get(&path).await.map_err(|it| it.of("bindings"))?;
+        let mut found = BTreeMap::new();
+        for binding in bindings.unwrap_or_default() {
+            if binding.destination_type == "queue" {
+                let details = self.queue(&binding.destination).await?;
+                found.insert(binding.destination, details.map(|details| details.subscriptions).unwrap_or_default());
+            }
+        }
+        Ok(found)
+    }
+
+    /// The queues or exchanges whose names contain this.
+    async fn list<T: DeserializeOwned>(&self, kind: &'static str, part: &str) -> Result<Vec<T>, String> {
+        #[derive(Deserialize)]
+        struct Page<T> {
+            items: Vec<T>,
+            page_count: u32,
+        }
+        let (mut found, mut page) = (Vec::new(), 1);
+        loop {
+            let mut url = self.address(&[kind, &self.vhost]);
+            // Without `use_regex` the name is matched anywhere.
+            url.query_pairs_mut()
+                .append_pair("name", part)
+                .append_pair("page", &page.to_string())
+                .append_pair("page_size", "100");
+            let Some(Page { items, page_count }) = self.fetch(url).await.map_err(|refusal| refusal.of(kind))? else {
+                return Err(format!("virtual host {:?} does not exist", self.vhost));
+            };
+            found.extend::<Vec<T>>(items);
+            if page >= page_count {
+                return Ok(found);
+            }
+            page += 1;
+        }
+    }
+}
+
+/// Which of two samples has fewer stuck messages: a busy queue always has some on their way, and a stuck one keeps them.
+pub(super) fn lasting(first: &mut BTreeMap<String, QueueDetails>, second: &BTreeMap<String, QueueDetails>) {
+    for (name, details) in first {
+        if let Some(later) = second.get(name) {
+            details.messages_dlx = details.messages_dlx.min(later.messages_dlx);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_stuck_in_both_samples_is_stuck() {
+        let sample = |stuck: [u64; 2]| -> BTreeMap<String, QueueDetails> {
+            let of = |messages_dlx| QueueDetails { messages_dlx, ..QueueDetails::default() };
+            ["a", "b"].into_iter().zip(stuck).map(|(name, stuck)| (name.to_owned(), of(stuck))).collect()
+        };
+        let mut first = sample([3, 2]);
+        lasting(&mut first, &sample([0, 5]));
+        assert_eq!(first.values().map(|details| details.messages_dlx).collect::<Vec<_>>(), [0, 2]);
+    }
+}

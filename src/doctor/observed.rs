@@ -1,0 +1,314 @@
+//! What was seen on the broker, as plain data.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use crate::timestamp::Timestamp;
+use crate::topology::{Argument, Arguments};
+
+/// What was seen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Observed {
+    pub(super) exchanges: BTreeMap<String, State>,
+    pub(super) queues: BTreeMap<String, QueueState>,
+    /// What the user may not do, in the broker's words.
+    pub(super) denied: Vec<Denied>,
+    /// Why the user may not report what becomes of replayed messages.
+    pub(super) report_denied: Option<String>,
+    /// The largest frame that the broker allows, in bytes; 0 if it sets no limit or was not asked.
+    pub(super) frame_max: u32,
+    /// The broker refused to compare arguments, because the user may not declare.
+    pub(super) is_not_compared: bool,
+    /// The broker blocked a connection that published, as it does during an alarm.
+    pub(super) is_blocked: bool,
+    /// When the oldest message of a parked queue was parked.
+    pub(super) oldest_parked: BTreeMap<String, Timestamp>,
+    pub(super) management: Option<Management>,
+    /// Why the management API that the settings name cannot be used.
+    pub(super) management_problem: Option<String>,
+    pub(super) unseen: Vec<String>,
+}
+
+/// Whether an exchange or queue exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    Missing,
+    /// It exists. The difference is the first that the broker named.
+    Present {
+        difference: Option<Difference>,
+    },
+    /// It exists, and cannot be served now.
+    Unavailable {
+        problem: String,
+    },
+    /// The user may not look at it.
+    Hidden {
+        problem: String,
+    },
+}
+
+/// A queue as AMQP shows it.
+#[derive(Debug, Clone)]
+pub(super) struct QueueState {
+    pub(super) state: State,
+    pub(super) ready: u64,
+    pub(super) consumers: u32,
+}
+
+/// An argument with another value than the settings ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub(super) argument: String,
+    pub(super) wanted: String,
+    pub(super) found: String,
+}
+
+/// A permission that the user lacks.
+#[derive(Debug, Clone)]
+pub(super) struct Denied {
+    pub(super) what: String,
+    pub(super) problem: String,
+}
+
+/// What only the management API shows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Management {
+    pub(super) queues: BTreeMap<String, QueueDetails>,
+    /// The bindings of each queue.
+    pub(super) bindings: BTreeMap<String, Vec<BindingDetails>>,
+    pub(super) exchanges: BTreeMap<String, ExchangeDetails>,
+    /// The bindings of exchanges to each exchange that the topology binds others to.
+    pub(super) sources: BTreeMap<String, Vec<BindingDetails>>,
+    /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the ladder.
+    pub(super) wait_queues: Vec<QueueDetails>,
+    /// The exchanges of the namespace whose names are those of a ladder's.
+    pub(super) ladder_exchanges: Vec<ExchangeDetails>,
+    /// The consumers of the namespace's work queues, by queue, those included that the settings do not name.
+    pub(super) consumers: BTreeMap<String, Vec<Subscription>>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) flags: Vec<Flag>,
+}
+
+/// A queue as the management API shows it. Counts are missing until the broker has taken its first sample.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct QueueDetails {
+    pub(super) name: String,
+    #[serde(rename = "type", deserialize_with = "lenient")]
+    pub(super) kind: String,
+    #[serde(deserialize_with = "object")]
+    pub(super) arguments: Map<String, Value>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) policy: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) operator_policy: Option<String>,
+    #[serde(rename = "effective_policy_definition", deserialize_with = "object")]
+    pub(super) effective_policy: Map<String, Value>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) messages: Option<u64>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) messages_dlx: u64,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) consumers: u32,
+    #[serde(rename = "consumer_details", deserialize_with = "lenient")]
+    pub(super) subscriptions: Vec<Subscription>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) members: Vec<String>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) online: Vec<String>,
+}
+
+/// How often the broker lets a message return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeliveryLimit {
+    /// Nothing sets it, so the broker's default applies.
+    Unset,
+    /// As often as it happens.
+    Unlimited,
+    At(i64),
+}
+
+/// A consumer of a queue.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Subscription {
+    /// The node's `consumer_timeout` in milliseconds (4.0 and 4.3).
+    #[serde(deserialize_with = "lenient")]
+    pub(super) consumer_timeout: Option<u64>,
+    #[serde(deserialize_with = "object")]
+    pub(super) arguments: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct BindingDetails {
+    pub(super) source: String,
+    pub(super) destination: String,
+    pub(super) destination_type: String,
+    pub(super) routing_key: String,
+    #[serde(deserialize_with = "object")]
+    pub(super) arguments: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ExchangeDetails {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    #[serde(deserialize_with = "object")]
+    pub(super) arguments: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) running: bool,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) mem_alarm: bool,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) disk_free_alarm: bool,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) partitions: Vec<String>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) applications: Vec<Application>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Application {
+    pub(super) name: String,
+    pub(super) version: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Flag {
+    pub(super) name: String,
+    pub(super) state: String,
+    pub(super) stability: String,
+}
+
+impl Management {
+    /// The version of any node.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.nodes.iter().find_map(Node::version)
+    }
+}
+
+impl Node {
+    /// The version of RabbitMQ that it runs.
+    pub(super) fn version(&self) -> Option<&str> {
+        let rabbit = self.applications.iter().find(|application| application.name == "rabbit");
+        rabbit.map(|application| application.version.as_str())
+    }
+}
+
+impl QueueDetails {
+    /// The number of a policy's key, such as `delivery-limit`.
+    pub(super) fn policy_number(&self, key: &str) -> Option<i64> {
+        self.effective_policy.get(key).and_then(Value::as_i64)
+    }
+
+    /// The number of an argument; `key` is without its `x-`.
+    pub(super) fn argument_number(&self, key: &str) -> Option<i64> {
+        self.arguments.get(&format!("x-{key}")).and_then(Value::as_i64)
+    }
+
+    /// The smaller of argument and policy, which is what the broker takes for limits (3.10, 4.0 and 4.3).
+    pub(super) fn smaller_number(&self, key: &str) -> Option<i64> {
+        [self.argument_number(key), self.policy_number(key)].into_iter().flatten().min()
+    }
+
+    /// The delivery limit in effect, as argument and policy set it on a broker of this version.
+    ///
+    /// The smaller applies. A negative one yields to the other, and alone means no limit (4.0 and 4.3). On 3.10, where only the
+    /// argument can be negative, the queue dead-letters what is returned once.
+    pub(super) fn delivery_limit(&self, version: Option<&str>) -> DeliveryLimit {
+        let [argument, policy] = [self.argument_number("delivery-limit"), self.policy_number("delivery-limit")];
+        let is_old = version.is_some_and(|version| version.starts_with("3."));
+        let set = argument.into_iter().chain(policy);
+        match (set.clone().filter(|limit| *limit >= 0).min(), set.min()) {
+            (_, None) => DeliveryLimit::Unset,
+            (_, Some(..0)) if is_old => DeliveryLimit::At(0),
+            (Some(limit), _) => DeliveryLimit::At(limit),
+            (None, Some(_)) => DeliveryLimit::Unlimited,
+        }
+    }
+
+    /// The text of the argument, or else of the policy, which is what the broker takes for everything that is not a limit.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        let argument = self.arguments.get(&format!("x-{key}"));
+        argument.or_else(|| self.effective_policy.get(key)).and_then(Value::as_str)
+    }
+
+    /// Where a policy's key comes from, to be named in a finding.
+    pub(super) fn policies(&self) -> String {
+        match (&self.policy, &self.operator_policy) {
+            (Some(policy), Some(operator)) => format!("policy {policy:?} or operator policy {operator:?}"),
+            (Some(policy), None) => format!("policy {policy:?}"),
+            (None, Some(operator)) => format!("operator policy {operator:?}"),
+            (None, None) => "a policy".to_owned(),
+        }
+    }
+}
+
+/// Whether arguments that the broker reports are the wanted ones. Numbers are compared as numbers.
+pub(super) fn same(wanted: &Argument, found: &Value) -> bool {
+    match wanted {
+        Argument::Number(number) => found.as_i64() == Some(*number),
+        Argument::Flag(flag) => found.as_bool() == Some(*flag),
+        Argument::Text(text) => found.as_str() == Some(text),
+    }
+}
+
+/// Every argument that differs, is missing or should not be there. Arguments that the broker does not compare either, because it
+/// does not know them, are ignored.
+pub(super) fn differences(wanted: &Arguments, found: &Map<String, Value>) -> Vec<Difference> {
+    const COMPARED: [&str; 10] = [
+        "x-expires",
+        "x-message-ttl",
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-delivery-limit",
+        "x-single-active-consumer",
+        "x-delayed-retry-type",
+        "alternate-exchange",
+    ];
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| format!("{text:?}"));
+    let expected = wanted.iter().filter(|(name, value)| !found.get(*name).is_some_and(|found| same(value, found)));
+    let mut all: Vec<_> = expected
+        .map(|(name, value)| Difference {
+            argument: name.clone(),
+            wanted: match value {
+                Argument::Number(number) => number.to_string(),
+                Argument::Flag(flag) => flag.to_string(),
+                Argument::Text(text) => format!("{text:?}"),
+            },
+            found: found.get(name).map_or_else(|| "none".to_owned(), shown),
+        })
+        .collect();
+    let extra = found.iter().filter(|(name, _)| COMPARED.contains(&name.as_str()) && !wanted.contains_key(*name));
+    all.extend(extra.map(|(name, value)| Difference {
+        argument: name.clone(),
+        wanted: "none".to_owned(),
+        found: shown(value),
+    }));
+    all
+}
+
+/// A value of another type, which another version may send, counts as the default.
+fn lenient<'de, D: Deserializer<'de>, T: Default + for<'a> Deserialize<'a>>(deserializer: D) -> Result<T, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(T::deserialize(value).unwrap_or_default())
+}
+
+/// Erlang cannot tell an empty object from an empty list, so one may come as the other.
+fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
+    lenient(deserializer)
+}

@@ -1,0 +1,89 @@
+use super::*;
+use crate::doctor::observed::QueueState;
+use crate::settings::Settings;
+
+fn planned(change: impl FnOnce(&mut Settings, &mut Observed)) -> Plan {
+    let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+    settings.queue_mut("orders");
+    let present = || State::Present { difference: None };
+    let mut seen = Observed::default();
+    let subject = Subject::of(&settings).unwrap();
+    seen.exchanges.extend(subject.topology.exchanges.iter().map(|exchange| (exchange.name.clone(), present())));
+    let state = || QueueState { state: present(), ready: 0, consumers: 0 };
+    seen.queues.extend(subject.topology.queues.iter().map(|queue| (queue.name.clone(), state())));
+    change(&mut settings, &mut seen);
+    plan(&Subject::of(&settings).unwrap(), &seen)
+}
+
+fn part_of<'a>(plan: &'a Plan, object: &str) -> &'a Planned {
+    plan.parts.iter().find(|part| part.object == object).unwrap_or_else(|| panic!("no {object}: {plan:?}"))
+}
+
+fn differs(argument: &str, wanted: &str, found: &str) -> State {
+    let [argument, wanted, found] = [argument, wanted, found].map(str::to_owned);
+    State::Present { difference: Some(Difference { argument, wanted, found }) }
+}
+
+#[test]
+fn nothing_changes_where_everything_is_in_place() {
+    let plan = planned(|_, _| {});
+    assert!(plan.is_in_place() && plan.parts.iter().all(|part| part.action == Action::Keep), "{plan:?}");
+}
+
+#[test]
+fn what_is_missing_is_created_unless_it_belongs_to_somebody_else() {
+    let plan = planned(|settings, seen| {
+        settings.queue_mut("theirs").declare = Declare::Existing;
+        settings.queue_mut("orders").bindings = vec![crate::settings::BindingSettings::new("shop", "")];
+        let missing = || QueueState { state: State::Missing, ready: 0, consumers: 0 };
+        seen.queues.insert("theirs".to_owned(), missing());
+        seen.queues.insert("ns.stray".to_owned(), missing());
+        seen.exchanges.insert("shop".to_owned(), State::Missing);
+    });
+    let action = |object: &str| part_of(&plan, object).action;
+    assert_eq!(action("queue \"ns.stray\""), Action::Create);
+    assert_eq!(action("queue \"theirs\""), Action::Missing);
+    assert_eq!(action("exchange \"shop\""), Action::Missing);
+    assert!(!plan.is_in_place());
+}
+
+#[test]
+fn a_queue_that_differs_has_steps_that_lose_no_message() {
+    let plan = planned(|_, seen| {
+        for (name, argument, wanted, found) in [
+            ("orders", "x-delivery-limit", "'10'", "'3'"),
+            ("orders.parked", "x-delivery-limit", "'2147483648'", "none"),
+            ("ns.stray", "x-overflow", "'reject-publish'", "none"),
+            ("ns.wait.10000", "x-overflow", "'reject-publish'", "none"),
+        ] {
+            seen.queues.get_mut(name).unwrap().state = differs(argument, wanted, found);
+        }
+        seen.exchanges.insert("ns.park".to_owned(), differs("alternate-exchange", "'ns.stray'", "none"));
+    });
+    let steps = |object: &str| {
+        let part = part_of(&plan, object);
+        assert_eq!(part.action, Action::Refuse);
+        part.steps.join("\n")
+    };
+    let work = steps("queue \"orders\"");
+    assert!(
+        work.starts_with("to keep the queue: set retry.delivery_limit to 3") && work.contains("orders.v2"),
+        "{work}"
+    );
+    assert!(work.contains("ns.wait.*"), "{work}");
+    let parked = steps("queue \"orders.parked\"");
+    assert!(parked.contains("unbind queue orders.parked from exchange ns.park (routing key orders)"), "{parked}");
+    assert!(steps("queue \"ns.stray\"").contains("bind it to exchange ns.stray"));
+    let wait = steps("queue \"ns.wait.10000\"");
+    assert!(wait.starts_with("unbind queue ns.wait.10000 from exchange ns.wait"), "{wait}");
+    assert!(steps("exchange \"ns.park\"").contains("rehop topology declare"));
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_unknown() {
+    let plan = planned(|_, seen| {
+        seen.queues.get_mut("orders").unwrap().state = State::Hidden { problem: "ACCESS_REFUSED".to_owned() };
+    });
+    assert_eq!(part_of(&plan, "queue \"orders\"").action, Action::Unknown);
+    assert!(!plan.is_in_place());
+}

@@ -1,0 +1,275 @@
+//! Deletes wait queues, and exchanges of the ladder, that the settings no longer use.
+//!
+//! A quorum queue cannot be deleted on the condition that it is empty: RabbitMQ closes the connection over `if-empty` and `if-unused`
+//! (3.10, 4.0 and 4.3). So a queue is first unbound, which keeps new messages out; then its messages are counted again; and only
+//! an empty one is deleted. Only the management API counts messages that the broker is dead-lettering.
+
+use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
+use serde::Serialize;
+
+use super::amqp::Eyes;
+use super::look::{Look, NEXT_SAMPLE};
+use super::observed::BindingDetails;
+use super::prune::{Prunable, Unused, Verdict};
+use super::users::Users;
+use crate::broker::answer::answer;
+use crate::broker::declare::table;
+use crate::broker::name::short;
+use crate::error::Error;
+use crate::management::Api;
+use crate::settings::Settings;
+use crate::topology::{Arguments, Names};
+use crate::wire::names::{WAIT_FOR, then};
+
+/// What became of a wait queue or an exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// What it is.
+    pub object: Prunable,
+    /// Its name.
+    pub name: String,
+    /// Whether it was deleted.
+    pub deleted: bool,
+    /// Why it was kept.
+    pub kept_because: Option<String>,
+}
+
+/// The wait queues of the namespace, and the exchanges of its ladder, that the settings do not use. Looks only.
+///
+/// # Errors
+///
+/// When the settings are wrong, or the broker or its management API cannot be used.
+pub async fn unused(settings: &Settings) -> Result<Vec<Unused>, Error> {
+    let look = Look::at(settings).await?;
+    let unused = unused_of(&look).map(|(_, unused)| unused);
+    look.end().await;
+    unused
+}
+
+/// Deletes these of the [unused](unused) wait queues and exchanges. Whatever is in a worse state than it was chosen in, or has one of
+/// the other verdicts than [`Verdict::Removable`] and [`Verdict::MayBeInUse`], is kept. So is a queue that is not empty after it has
+/// been unbound. Takes 12 seconds or more, because the broker counts messages every 5 seconds. A message that is sent to a queue
+/// meanwhile goes to the stray queue; one that is on its way there from a longer rung comes home early, and waits for the rest without
+/// an attempt.
+///
+/// # Errors
+///
+/// As [`unused`].
+pub async fn prune(settings: &Settings, chosen: &[Unused]) -> Result<Vec<Pruned>, Error> {
+    let look = Look::at(settings).await?;
+    let pruned = match unused_of(&look) {
+        Ok((api, unused)) => {
+            let before =
+                |now: &Unused| chosen.iter().find(|before| before.name == now.name && before.object == now.object);
+            let chosen =
+                unused.into_iter().filter_map(|now| before(&now).map(|before| (before.verdict, now))).collect();
+            Pruner { api, eyes: look.eyes(), names: &look.subject.names }.prune(chosen).await
+        }
+        Err(error) => Err(error),
+    };
+    look.end().await;
+    pruned
+}
+
+fn unused_of(look: &Look) -> Result<(&Api, Vec<Unused>), Error> {
+    let (Some(api), Some(management)) = (&look.api, &look.seen.management) else {
+        let problem = look.seen.management_problem.clone();
+        let problem = problem.unwrap_or_else(|| "it alone lists wait queues and counts all that is in them".to_owned());
+        return Err(Error::Management { problem: problem.into() });
+    };
+    Ok((api, super::prune::unused(&look.subject.names, &look.subject.wait_queues(), management)))
+}
+
+struct Pruner<'a> {
+    api: &'a Api,
+    eyes: Eyes<'a>,
+    names: &'a Names,
+}
+
+/// A queue that was unbound, and from which exchanges.
+struct Unbound {
+    unused: Unused,
+    sources: Vec<String>,
+}
+
+impl Pruner<'_> {
+    async fn prune(&self, chosen: Vec<(Verdict, Unused)>) -> Result<Vec<Pruned>, Error> {
+        let (mut pruned, mut unbound, mut exchanges) = (Vec::new(), Vec::new(), Vec::new());
+        // After an error nothing more is deleted, but what is unbound is bound again: perhaps nobody else would do it.
+        let mut failed = None;
+        for (chosen_as, unused) in chosen {
+            let is_as_chosen = unused.verdict == Verdict::Removable
+                || (unused.verdict == Verdict::MayBeInUse && chosen_as == Verdict::MayBeInUse);
+            match unused.object {
+                _ if !is_as_chosen => {
+                    let because = unused.verdict.as_str().to_owned();
+                    pruned.push(kept(unused, because));
+                }
+                Prunable::Exchange => exchanges.push(unused),
+                Prunable::Queue if failed.is_some() => {}
+                Prunable::Queue => match self.sources(&unused).await {
+                    Ok(sources) => {
+                        failed = self.unbind(&unused, &sources).await.err();
+                        unbound.push(Unbound { unused, sources });
+                    }
+                    Err(obstacle) => pruned.push(kept(unused, obstacle)),
+                },
+            }
+        }
+        if failed.is_none() && !unbound.is_empty() {
+            // A sample that begins after the last message came.
+            tokio::time::sleep(NEXT_SAMPLE * 2).await;
+        }
+        let users = self.api.consumers(self.names).await.map(|consumers| Users::of(self.names.namespace(), &consumers));
+        for Unbound { unused, sources } in unbound {
+            let obstacle = match (&failed, &users) {
+                (Some(error), _) => Some(error.to_string()),
+                (None, Ok(users)) => self.obstacle(&unused, users).await,
+                (None, Err(problem)) => Some(problem.clone()),
+            };
+            let obstacle = match obstacle {
+                Some(obstacle) => obstacle,
+                None => match self.delete_queue(&unused.name).await {
+                    Ok(()) => {
+                        pruned.push(deleted(unused));
+                        continue;
+                    }
+                    Err(error) => failed.insert(error).to_string(),
+                },
+            };
+            if let Err(error) = self.bind_again(&unused, &sources).await {
+                failed.get_or_insert(error);
+            }
+            pruned.push(kept(unused, obstacle));
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for unused in exchanges {
+            pruned.push(match self.obstacle_to_exchange(&unused).await {
+                None => match self.delete_exchange(&unused).await {
+                    Ok(()) => deleted(unused),
+                    Err(error @ Error::Lost { .. }) => return Err(error),
+                    Err(error) => kept(unused, error.to_string()),
+                },
+                Some(obstacle) => kept(unused, obstacle),
+            });
+        }
+        Ok(pruned)
+    }
+
+    async fn unbind(&self, unused: &Unused, sources: &[String]) -> Result<(), Error> {
+        for source in sources {
+            self.bind(unused, source, false).await?;
+        }
+        Ok(())
+    }
+
+    /// All of them, even if some fail. The first error counts.
+    async fn bind_again(&self, unused: &Unused, sources: &[String]) -> Result<(), Error> {
+        let mut ended = Ok(());
+        for source in sources {
+            match self.bind(unused, source, true).await {
+                Ok(()) | Err(Error::Missing { .. }) => {}
+                Err(error) => ended = ended.and(Err(error)),
+            }
+        }
+        ended
+    }
+
+    /// The exchanges of rehop's that lead to the queue. Another one is an obstacle: whoever bound the queue to it wants it.
+    async fn sources(&self, unused: &Unused) -> Result<Vec<String>, String> {
+        let bindings = self.api.bindings(&unused.name).await?;
+        let sources = bindings.into_iter().map(|binding| binding.source);
+        // Every queue is bound to the default exchange, whose name is empty.
+        let sources: Vec<_> = sources.filter(|source| !source.is_empty()).collect();
+        match sources.iter().find(|source| !self.is_ours(source)) {
+            Some(other) => Err(format!("it is bound to exchange {other}, which is not rehop's")),
+            None => Ok(sources),
+        }
+    }
+
+    fn is_ours(&self, exchange: &str) -> bool {
+        [self.names.wait(), self.names.ladder()].iter().any(|own| own == exchange)
+            || exchange.starts_with(&self.names.after_prefix())
+    }
+
+    /// Why a queue that was unbound must stay.
+    async fn obstacle(&self, unused: &Unused, users: &Users) -> Option<String> {
+        let looked =
+            async { Ok::<_, String>((self.api.queue(&unused.name).await?, self.api.bindings(&unused.name).await?)) };
+        let (details, bindings) = match looked.await {
+            Ok(looked) => looked,
+            Err(problem) => return Some(problem),
+        };
+        let Some(details) = details else { return Some("somebody else has deleted it".to_owned()) };
+        let is_bound = |binding: &BindingDetails| self.is_ours(&binding.source);
+        if bindings.iter().any(is_bound) || !users.of_queue(self.names.without_namespace(&unused.name)).is_empty() {
+            return Some("a service that runs uses it".to_owned());
+        }
+        if unused.verdict == Verdict::Removable && !users.silent().is_empty() {
+            return Some(Verdict::MayBeInUse.as_str().to_owned());
+        }
+        match (details.messages, self.eyes.ready(&unused.name).await) {
+            (Some(0), Ok(0)) if details.consumers == 0 => None,
+            _ => Some("messages or consumers came meanwhile".to_owned()),
+        }
+    }
+
+    /// Why an exchange must stay: for the one behind a rung, that the rung is still there.
+    async fn obstacle_to_exchange(&self, unused: &Unused) -> Option<String> {
+        let rung = unused.name.strip_prefix(&self.names.after_prefix())?;
+        match self.api.queue(&format!("{}{rung}", self.names.rung_prefix())).await {
+            Ok(None) => None,
+            Ok(Some(_)) => Some(Verdict::Needed.as_str().to_owned()),
+            Err(problem) => Some(problem),
+        }
+    }
+
+    async fn bind(&self, unused: &Unused, source: &str, is_wanted: bool) -> Result<(), Error> {
+        let channel = self.eyes.channel().await?;
+        let delay = i64::try_from(unused.delay_ms.unwrap_or_default()).unwrap_or(i64::MAX);
+        let longer = source.strip_prefix(&self.names.after_prefix()).and_then(|longer| longer.parse().ok());
+        let header = longer.map_or_else(|| WAIT_FOR.to_owned(), then);
+        let arguments = table(&Arguments::from([("x-match".to_owned(), "all".into()), (header, delay.into())]))?;
+        let (queue, exchange) = (short(&unused.name)?, short(source)?);
+        if is_wanted {
+            let bound = channel.queue_bind(queue, exchange, "".into(), Default::default(), arguments);
+            answer(&format!("binding queue {:?}", unused.name), self.eyes.limit, bound).await?;
+        } else {
+            let unbound = channel.queue_unbind(queue, exchange, "".into(), arguments);
+            answer(&format!("unbinding queue {:?}", unused.name), self.eyes.limit, unbound).await?;
+        }
+        self.eyes.close(channel).await;
+        Ok(())
+    }
+
+    async fn delete_queue(&self, queue: &str) -> Result<(), Error> {
+        let channel = self.eyes.channel().await?;
+        let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default());
+        answer(&format!("deleting queue {queue:?}"), self.eyes.limit, deleted).await?;
+        self.eyes.close(channel).await;
+        Ok(())
+    }
+
+    /// The exchange that leads to all rungs is deleted only if it leads to none. Those between rungs lead to shorter ones to the last,
+    /// and get messages only from their own rung, which is gone.
+    async fn delete_exchange(&self, unused: &Unused) -> Result<(), Error> {
+        let channel = self.eyes.channel().await?;
+        let options =
+            ExchangeDeleteOptions { if_unused: unused.delay_ms.is_none(), ..ExchangeDeleteOptions::default() };
+        let deleted = channel.exchange_delete(short(&unused.name)?, options);
+        answer(&format!("deleting exchange {:?}", unused.name), self.eyes.limit, deleted).await?;
+        self.eyes.close(channel).await;
+        Ok(())
+    }
+}
+
+fn deleted(unused: Unused) -> Pruned {
+    Pruned { object: unused.object, name: unused.name, deleted: true, kept_because: None }
+}
+
+fn kept(unused: Unused, because: String) -> Pruned {
+    Pruned { object: unused.object, name: unused.name, deleted: false, kept_because: Some(because) }
+}

@@ -1,0 +1,106 @@
+//! A queue or exchange that exists with another argument: what the broker says, and what to do about it.
+
+use crate::topology::Role;
+
+/// Reads `PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received '5' but current is
+/// '3'` and its variants, alike on 3.10, 4.0 and 4.3: thing, argument, wanted value, found value.
+pub(super) fn inequivalent(text: &str) -> Option<(String, String, String, String)> {
+    let rest = text.split_once("inequivalent arg '")?.1;
+    let (argument, rest) = rest.split_once("' for ")?;
+    let (kind, rest) = rest.split_once(" '")?;
+    let (name, rest) = rest.split_once("' in vhost")?;
+    let (received, current) = rest.split_once("received ")?.1.split_once(" but current is ")?;
+    let value = |text: &str| {
+        if text.starts_with("none") {
+            return "none".to_owned();
+        }
+        match text.split_once('\'').and_then(|(_, rest)| rest.split_once('\'')) {
+            Some((value, _)) => format!("'{value}'"),
+            None => text.to_owned(),
+        }
+    };
+    Some((format!("{kind} {name:?}"), argument.to_owned(), value(received), value(current)))
+}
+
+/// A queue's dead-letter exchange tells which namespace declared the queue. A service whose namespace is its program's name gets
+/// another one when the program is renamed, or when the tool declares for it.
+pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> String {
+    let namespace = |exchange: &str| {
+        let exchange = exchange.trim_matches('\'');
+        let namespace = [".park", ".stray", ".return"].iter().find_map(|end| exchange.strip_suffix(end));
+        namespace.map(str::to_owned)
+    };
+    match (argument, namespace(found), namespace(wanted)) {
+        ("x-dead-letter-exchange", Some(found), Some(wanted)) if found != wanted => format!(
+            "the queue belongs to namespace {found:?}, and this is namespace {wanted:?}; the default is the program's name, so if \
+             the service is the same, set namespace = {found:?}; otherwise "
+        ),
+        _ => String::new(),
+    }
+}
+
+/// What to do about a queue or exchange that exists with other arguments.
+pub(super) fn remedy(role: Option<Role>) -> &'static str {
+    match role {
+        None => "delete it when nothing uses it and start again, or choose another namespace",
+        Some(Role::Work) => {
+            "adapt the settings to it, or delete it when it is empty and start again, or take the queue as it is with \
+             declare = \"existing\""
+        }
+        Some(Role::Wait | Role::Discarded) => "delete it when it is empty and start again",
+        Some(Role::Parked) => {
+            "delete it when it is empty and start again; if it holds messages, name another queue with `parked`, start again, \
+             and unbind this one: see \"A parked or stray queue of an earlier version\" in the migration page"
+        }
+        Some(Role::Stray) => {
+            "delete it when it is empty and start again; if it holds messages, move them to another queue first: see \"A \
+             parked or stray queue of an earlier version\" in the migration page"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{inequivalent, of_namespace};
+
+    #[test]
+    fn a_queue_of_another_namespace_is_recognised_by_its_dead_letter_exchange() {
+        let text = of_namespace("x-dead-letter-exchange", "'billing.park'", "'orders.park'");
+        assert!(
+            text.contains("belongs to namespace \"orders\"") && text.contains("set namespace = \"orders\""),
+            "{text}"
+        );
+        for (argument, wanted, found) in [
+            ("x-dead-letter-exchange", "'billing.park'", "'theirs'"),
+            ("x-dead-letter-exchange", "'billing.park'", "none"),
+            ("x-delivery-limit", "'5'", "'3'"),
+        ] {
+            assert_eq!(of_namespace(argument, wanted, found), "", "{argument} {found}");
+        }
+    }
+
+    #[test]
+    fn a_differing_argument_is_read_from_what_the_broker_says() {
+        let check = |text: &str, expected: [&str; 4]| {
+            let (what, argument, wanted, found) = inequivalent(text).unwrap();
+            assert_eq!([what, argument, wanted, found], expected.map(str::to_owned), "{text}");
+        };
+        check(
+            "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'e10' in vhost '/': received '5' but current is '3'",
+            ["queue \"e10\"", "x-delivery-limit", "'5'", "'3'"],
+        );
+        check(
+            "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'a b' in vhost '/': received none but current is the value '3' of type 'signedint'",
+            ["queue \"a b\"", "x-message-ttl", "none", "'3'"],
+        );
+        check(
+            "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received the value '1000' of type 'signedint' but current is none",
+            ["queue \"q\"", "x-delivery-limit", "'1000'", "none"],
+        );
+        check(
+            "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'x' in vhost '/': received 'topic' but current is 'direct'",
+            ["exchange \"x\"", "type", "'topic'", "'direct'"],
+        );
+        assert_eq!(inequivalent("PRECONDITION_FAILED - something else"), None);
+    }
+}

@@ -1,0 +1,292 @@
+//! Moves messages out of a queue at rest: publish, confirm, ack. What is not moved goes back to its place.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep_until, timeout};
+
+use crate::error::Error;
+use crate::parked::copies::Move;
+use crate::parked::error::ParkedError;
+use crate::parked::fates::{FateBook, FateStream};
+use crate::parked::look::{Held, Look};
+use crate::parked::message::{Interpreter, ParkedMessage};
+use crate::parked::order::Order;
+use crate::parked::progress::{Progress, Tally};
+use crate::parked::ramp::{Next, Ramp, Stop};
+use crate::parked::session::Session;
+use crate::parked::under_way::UnderWay;
+use crate::telemetry::replay::ReplayTracer;
+
+/// How often depths are read and progress is shown.
+const TICK: Duration = Duration::from_millis(250);
+/// How many kinds of errors are remembered of the messages that were sent.
+pub(super) const MAX_KINDS: usize = 10_000;
+
+/// One run over a queue.
+pub(crate) struct Carrier<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) interpreter: &'a Interpreter,
+    pub(crate) queue: &'a str,
+    pub(crate) order: Order<'a>,
+    pub(crate) ramp: Ramp,
+    pub(crate) book: FateBook,
+    pub(crate) fates: Option<FateStream>,
+    pub(crate) observe: &'a mut (dyn FnMut(&Progress) + Send),
+    pub(crate) stop: Pin<&'a mut (dyn Future<Output = ()> + Send)>,
+    pub(crate) tally: Tally,
+    pub(super) tracer: ReplayTracer,
+    pub(super) state: State,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) stray_at_start: Option<u64>,
+    pub(super) destinations: HashSet<String>,
+    pub(super) kinds: HashSet<(Option<String>, Option<String>)>,
+    pub(super) is_paused: bool,
+    pub(super) send_at: Option<Instant>,
+    pub(super) stop_was_heard: bool,
+}
+
+/// A message that is to be moved as soon as it may be.
+pub(super) struct Ready {
+    pub(super) held: Held,
+    pub(super) message: ParkedMessage,
+}
+
+/// Why a round over the queue ended.
+enum RoundEnd {
+    /// Everything was seen, or nothing more is to be moved.
+    Done,
+    /// Messages were held long enough. What is left of the queue is gone through again.
+    HeldLong,
+}
+
+impl<'a> Carrier<'a> {
+    #[allow(clippy::too_many_arguments, reason = "the parts of one run")]
+    pub(crate) fn new(
+        session: &'a Session,
+        interpreter: &'a Interpreter,
+        queue: &'a str,
+        order: Order<'a>,
+        ramp: Ramp,
+        fates: Option<FateStream>,
+        observe: &'a mut (dyn FnMut(&Progress) + Send),
+        stop: Pin<&'a mut (dyn Future<Output = ()> + Send)>,
+    ) -> Self {
+        Self {
+            session,
+            interpreter,
+            queue,
+            order,
+            ramp,
+            book: FateBook::default(),
+            fates,
+            observe,
+            stop,
+            tally: Tally::default(),
+            tracer: ReplayTracer::new(&session.run),
+            state: State::default(),
+        }
+    }
+
+    /// Moves what matches among the first `bound` messages.
+    pub(crate) async fn run(&mut self, bound: u64) -> Result<(), ParkedError> {
+        let mut under_way = UnderWay::open(self.session).await?;
+        self.tally.snapshot = bound;
+        self.state.stray_at_start = self.stray().await?;
+        loop {
+            let left = bound - self.tally.moved;
+            let look = Look::new(self.session, self.queue)?.with_prefetch(self.order.prefetch);
+            let mut look = look.moving(self.order.in_flight);
+            let end = self.round(&mut look, &mut under_way, left).await;
+            let given_back = look.give_back().await;
+            match end? {
+                RoundEnd::Done => return Ok(given_back?),
+                RoundEnd::HeldLong => given_back?,
+            }
+        }
+    }
+
+    /// Goes through the queue once. Whatever ends it, what is under way is confirmed and acked if possible.
+    async fn round(
+        &mut self,
+        look: &mut Look<'_>,
+        under_way: &mut UnderWay,
+        bound: u64,
+    ) -> Result<RoundEnd, ParkedError> {
+        self.tally.start_again();
+        let end = self.go_through(look, under_way, bound).await;
+        let drained = self.drain(look, under_way).await;
+        let end = end?;
+        drained?;
+        Ok(end)
+    }
+
+    async fn go_through(
+        &mut self,
+        look: &mut Look<'_>,
+        under_way: &mut UnderWay,
+        bound: u64,
+    ) -> Result<RoundEnd, ParkedError> {
+        let (mut seen, mut ready) = (0, None::<Ready>);
+        let hold_until = Instant::now() + self.order.hold;
+        let mut next_tick = Instant::now() + TICK;
+        let end = loop {
+            let now = Instant::now();
+            if now >= next_tick {
+                self.tick().await?;
+                next_tick = Instant::now() + TICK;
+            }
+            let mut wake = next_tick;
+            let started = self.tally.moved + under_way.len() as u64;
+            if self.ramp.stopped().is_some() {
+                break RoundEnd::Done;
+            }
+            if now >= hold_until {
+                break RoundEnd::HeldLong;
+            }
+            if ready.is_some() {
+                match self.ramp.next(started, &self.book.fates, now) {
+                    Next::Stop(_) => break RoundEnd::Done,
+                    Next::Watch(until) => wake = wake.min(until),
+                    Next::Send { is_canary } => {
+                        let room = under_way.len() < self.order.in_flight && !self.state.is_paused;
+                        match self.state.send_at.filter(|at| *at > now) {
+                            Some(at) => wake = wake.min(at),
+                            None if room => {
+                                let sent = ready.take().map(|ready| self.send(ready, under_way, is_canary));
+                                if let Some(kept) = sent.transpose()?.flatten() {
+                                    look.keep(&kept);
+                                }
+                                continue;
+                            }
+                            None => {}
+                        }
+                    }
+                }
+            }
+            let is_enough = self.order.filter.limit.is_some_and(|limit| started >= limit);
+            let takes = ready.is_none() && seen < bound && !is_enough;
+            if !takes && ready.is_none() && under_way.len() == 0 {
+                break RoundEnd::Done;
+            }
+            if takes {
+                look.prepare(bound - seen).await?;
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.as_mut(), if !self.state.stop_was_heard => {
+                    self.state.stop_was_heard = true;
+                    self.ramp.stop(Stop::Requested);
+                }
+                Some(answers) = under_way.answers() => self.answered(look, answers)?,
+                delivery = next_fate(&mut self.fates) => self.note(&delivery),
+                held = look.arrival(), if takes => match held? {
+                    None if look.has_more().await? => {}
+                    None => seen = bound,
+                    Some(held) => {
+                        seen += 1;
+                        match self.select(held)? {
+                            Ok(found) => {
+                                self.check_destination(&found.message).await?;
+                                ready = Some(found);
+                            }
+                            Err(kept) => look.keep(&kept),
+                        }
+                    }
+                },
+                () = sleep_until(wake.into()) => {}
+            }
+        };
+        if let Some(ready) = ready {
+            look.keep(&ready.held);
+        }
+        Ok(end)
+    }
+
+    /// Waits for what is under way. What the broker does not confirm in time stays in the queue, and may be a duplicate.
+    async fn drain(&mut self, look: &mut Look<'_>, under_way: &mut UnderWay) -> Result<(), ParkedError> {
+        let limit = self.session.limit;
+        let mut ended = Ok(());
+        loop {
+            match timeout(limit, under_way.answers()).await {
+                Ok(Some(answers)) => ended = ended.and(self.answered(look, answers)),
+                Ok(None) => return ended,
+                Err(_) => {
+                    self.tally.unconfirmed += under_way.len() as u64;
+                    let what = "confirming copies".to_owned();
+                    return ended.and(Err(Error::Timeout { what, limit }.into()));
+                }
+            }
+        }
+    }
+
+    async fn tick(&mut self) -> Result<(), ParkedError> {
+        if let (Some(before), Some(stray)) = (self.state.stray_at_start, self.stray().await?)
+            && stray > before
+        {
+            self.ramp.stop(Stop::StrayGrew);
+        }
+        if let Some(most) = self.order.max_ready {
+            let mut deepest = 0;
+            for queue in &self.state.destinations {
+                deepest = deepest.max(self.session.depth_if_any(queue).await?.unwrap_or(0));
+            }
+            self.state.is_paused = deepest > most;
+        }
+        self.show();
+        Ok(())
+    }
+
+    /// Borrows mutably so that the future can be sent to another thread: `observe` cannot be shared by two.
+    async fn stray(&mut self) -> Result<Option<u64>, ParkedError> {
+        let stray = self.interpreter.names.stray();
+        if self.queue == stray || !matches!(self.order.action, Move::Replay { .. }) {
+            return Ok(None);
+        }
+        Ok(self.session.depth_if_any(&stray).await?)
+    }
+
+    fn show(&mut self) {
+        let progress = Progress { tally: self.tally.clone(), fates: self.book.fates, is_paused: self.state.is_paused };
+        (self.observe)(&progress);
+    }
+
+    /// Listens on until every fate is known, or nothing was heard for so long.
+    pub(crate) async fn follow(&mut self, silence: Duration) {
+        // Whoever stops it wants to be gone.
+        let silence = if self.state.stop_was_heard { silence.min(Duration::from_secs(1)) } else { silence };
+        let mut until = Instant::now() + silence;
+        while self.fates.is_some() && !self.book.is_complete() {
+            let tick = Instant::now() + TICK;
+            tokio::select! {
+                biased;
+                () = self.stop.as_mut(), if !self.state.stop_was_heard => {
+                    self.state.stop_was_heard = true;
+                    break;
+                }
+                delivery = next_fate(&mut self.fates) => {
+                    self.note(&delivery);
+                    until = Instant::now() + silence;
+                }
+                () = sleep_until(until.min(tick).into()) => {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    self.show();
+                }
+            }
+        }
+        self.show();
+    }
+}
+
+async fn next_fate(fates: &mut Option<FateStream>) -> lapin::message::Delivery {
+    match fates {
+        Some(fates) => fates.next().await,
+        None => std::future::pending().await,
+    }
+}

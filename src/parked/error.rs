@@ -1,0 +1,92 @@
+//! Why something could not be done with messages at rest.
+
+use crate::error::Error;
+use crate::settings::SettingsError;
+
+crate::debug::debug_is_display!(ParkedError);
+
+/// Why something could not be done with messages at rest. Nothing is lost by any of these: what was taken is back in its queue.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParkedError {
+    /// The settings, the connection or a permission.
+    #[error(transparent)]
+    Broker(#[from] Error),
+    /// Another operator works on this queue.
+    #[error("somebody else is working on queue {queue:?}; try again when they have finished")]
+    Busy {
+        /// The queue.
+        queue: String,
+    },
+    /// Looking could delete messages.
+    #[error(
+        "not looking at queue {queue:?}: a message in it was given back {returns} times, and looking may count as one more; where the queue \
+         has no high x-delivery-limit, RabbitMQ 4.x deletes a message that was given back more than 20 times, and before 4.3 this look was one of them. Run `rehop doctor`, or move the \
+         messages to a queue that rehop declares"
+    )]
+    NearLimit {
+        /// The queue.
+        queue: String,
+        /// How often the broker says that the message was given back.
+        returns: u32,
+    },
+    /// No message has this id.
+    #[error("no message of chain {chain:?} among the {looked_at} that were looked at")]
+    NoSuchMessage {
+        /// The id.
+        chain: String,
+        /// How many were looked at.
+        looked_at: u64,
+    },
+    /// Several messages have this id, and only one may be edited.
+    #[error("{count} messages are of chain {chain:?}; editing needs one")]
+    NotOne {
+        /// The id.
+        chain: String,
+        /// How many there are.
+        count: u64,
+    },
+    /// Nothing says which work queue the message belongs to.
+    #[error("the message does not say which queue it belongs to; name it with --to")]
+    NoDestination,
+    /// A copy's headers do not fit into a frame.
+    #[error("message {chain} cannot be copied: {problem}")]
+    TooLarge {
+        /// Its chain.
+        chain: String,
+        /// What is too large.
+        problem: String,
+    },
+    /// A queue refused a copy, as a full one does. The original stays where it is.
+    #[error("the broker refused a message to {to}: a queue is full, or something that it needs is missing")]
+    Refused {
+        /// Where it was sent.
+        to: String,
+    },
+    /// Only the parked messages of a queue can be imported.
+    #[error("messages can be imported only into the parked queue of a work queue")]
+    NotParked,
+    /// Only discarded messages can be restored.
+    #[error("messages can be restored only out of the discarded queue")]
+    NotDiscarded,
+    /// The message has changed since it was read.
+    #[error("message {chain} is no longer what it was; look at it again")]
+    Changed {
+        /// Its chain.
+        chain: String,
+    },
+    /// A line of an import is not an exported message.
+    #[error("line {line} is not an exported message: {problem}")]
+    BadLine {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl From<SettingsError> for ParkedError {
+    fn from(error: SettingsError) -> Self {
+        Self::Broker(error.into())
+    }
+}

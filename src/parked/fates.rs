@@ -1,0 +1,185 @@
+//! What becomes of replayed messages, as their consumers report it.
+//!
+//! Nothing of this is bound to the park exchange. A queue there would be a route for every message that parks, so that the alternate
+//! exchange would not see those whose parked queue is missing, and they would end here.
+
+use futures_util::StreamExt;
+use lapin::Consumer;
+use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, ExchangeKind, message::Delivery};
+
+use crate::broker::answer::answer;
+use crate::broker::name::short;
+use crate::error::Error;
+use crate::parked::group::{Group, Groups, Kind, Member};
+use crate::parked::normalise::normalise;
+use crate::parked::ramp::Fates;
+use crate::parked::session::Session;
+use crate::topology::Names;
+use crate::wire::receipt::{Fate, Parking, Receipt};
+
+/// The queue of fates holds at most so many receipts and bytes; the oldest make room. What is missed counts as unknown.
+const MAX_LENGTH: i64 = 100_000;
+const MAX_BYTES: i64 = 64 * 1024 * 1024;
+
+/// Whoever reads a number above this takes it for this one (`wire`), so it stands for no message.
+const MOST: u32 = crate::parked::requests::ReplayRequest::MOST_FATES as u32;
+
+/// Counts the fates of one replay's messages.
+#[derive(Default)]
+pub(crate) struct FateBook {
+    known: Vec<Known>,
+    sizes: Vec<u64>,
+    pub(super) fates: Fates,
+    again: Groups,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Waiting,
+    Final,
+}
+
+/// What a receipt told.
+pub(crate) enum News {
+    Nothing,
+    /// A message is parked again.
+    Parked(Kind),
+}
+
+impl FateBook {
+    /// Expects the fate of another message, with a body of this size, and returns its number.
+    pub(super) fn expect(&mut self, size: u64) -> u32 {
+        self.known.push(Known::Nothing);
+        self.sizes.push(size);
+        (self.known.len() - 1) as u32
+    }
+
+    /// The last message that was expected is not sent after all.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.known.truncate(number as usize);
+        self.sizes.truncate(number as usize);
+    }
+
+    /// The groups of messages that parked again.
+    pub(super) fn into_groups(self) -> Vec<Group> {
+        self.again.into_sorted()
+    }
+
+    /// Whether every message's fate is known.
+    pub(super) fn is_complete(&self) -> bool {
+        self.known.iter().all(|known| *known == Known::Final)
+    }
+
+    pub(super) fn note(&mut self, delivery: &Delivery) -> News {
+        let Some(Receipt { number, fate }) = Receipt::read(&delivery.properties) else { return News::Nothing };
+        match fate {
+            Fate::Handled => self.ended(number, |fates| fates.handled += 1),
+            Fate::Discarded => self.ended(number, |fates| fates.discarded += 1),
+            Fate::Waiting => self.waits(number),
+            Fate::Parked(parking) => {
+                if self.ended(number, |fates| fates.parked_again += 1) {
+                    return News::Parked(self.parked(number, *parking));
+                }
+                false
+            }
+        };
+        News::Nothing
+    }
+
+    fn parked(&mut self, number: u32, parking: Parking) -> Kind {
+        let Parking { queue, chain_id, reason, at, last_error } = parking;
+        let kind = Kind {
+            reason,
+            class: last_error.as_ref().map(|error| error.class.clone()),
+            error: last_error.as_ref().map(|error| normalise(&error.message)),
+            destination: Some(queue),
+        };
+        let size = self.sizes.get(number as usize).copied().unwrap_or_default();
+        let member = Member { chain: &chain_id, size, parked_at: at, was_replayed: true };
+        self.again.add_member(kind.clone(), &member);
+        kind
+    }
+
+    /// The first end counts: a duplicate may have another.
+    fn ended(&mut self, number: u32, count: impl FnOnce(&mut Fates)) -> bool {
+        let Some(known) = numbered(&mut self.known, number).filter(|known| **known != Known::Final) else {
+            return false;
+        };
+        if *known == Known::Waiting {
+            self.fates.waiting -= 1;
+        }
+        *known = Known::Final;
+        count(&mut self.fates);
+        true
+    }
+
+    fn waits(&mut self, number: u32) -> bool {
+        let Some(known) = numbered(&mut self.known, number).filter(|known| **known == Known::Nothing) else {
+            return false;
+        };
+        *known = Known::Waiting;
+        self.fates.waiting += 1;
+        true
+    }
+}
+
+fn numbered(known: &mut [Known], number: u32) -> Option<&mut Known> {
+    if number < MOST { known.get_mut(number as usize) } else { None }
+}
+
+/// Subscribes to the receipts of a run. Ends with its channel.
+pub(crate) struct FateStream {
+    _channel: Channel,
+    consumer: Consumer,
+}
+
+impl FateStream {
+    /// Declares the queue of fates, and binds it to the receipts of this run.
+    pub(super) async fn open(session: &Session, names: &Names) -> Result<Self, Error> {
+        let (channel, limit) = (session.channel().await?, session.limit);
+        let report = short(&names.report())?;
+        let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+        let declaring = channel.exchange_declare(report.clone(), ExchangeKind::Direct, options, FieldTable::default());
+        answer(&format!("declaring exchange {:?}", report.as_str()), limit, declaring).await?;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(MAX_LENGTH));
+        arguments.insert("x-max-length-bytes".into(), AMQPValue::LongLongInt(MAX_BYTES));
+        let queue = short(&names.operator_fates(&session.run))?;
+        let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+        let what = format!("declaring queue {:?}", queue.as_str());
+        answer(&what, limit, channel.queue_declare(queue.clone(), options, arguments)).await?;
+        let options = BasicConsumeOptions { no_ack: true, exclusive: true, ..BasicConsumeOptions::default() };
+        let consuming = channel.basic_consume(queue.clone(), "".into(), options, FieldTable::default());
+        let consumer = answer("consuming the fates of replayed messages", limit, consuming).await?;
+        let what = format!("binding queue {:?} to exchange {:?}", queue.as_str(), report.as_str());
+        let (run, options) = (short(&session.run)?, QueueBindOptions::default());
+        answer(&what, limit, channel.queue_bind(queue, report, run, options, FieldTable::default())).await?;
+        Ok(Self { _channel: channel, consumer })
+    }
+
+    /// The next receipt. Never returns once the subscription has ended: then what is unknown stays unknown.
+    pub(super) async fn next(&mut self) -> Delivery {
+        match self.consumer.next().await {
+            Some(Ok(delivery)) => delivery,
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fate_counts_once_and_the_numbers_beyond_the_bound_stand_for_no_message() {
+        let mut known = vec![Known::Nothing; MOST as usize + 2];
+        assert!(numbered(&mut known, MOST - 1).is_some());
+        // This is also what is read of any greater number.
+        assert!(numbered(&mut known, MOST).is_none());
+        assert!(numbered(&mut known, MOST + 1).is_none());
+        assert!(numbered(&mut known[..1], 1).is_none());
+    }
+}

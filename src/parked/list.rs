@@ -1,0 +1,137 @@
+//! Lists: what is in a queue, in groups.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::parked::error::ParkedError;
+use crate::parked::filter::Content;
+use crate::parked::group::Groups;
+use crate::parked::headers::headers_json;
+use crate::parked::look::Held;
+use crate::parked::message::ParkedMessage;
+use crate::parked::operator::Parked;
+use crate::parked::order::now;
+use crate::parked::requests::{ListRequest, Listing};
+use crate::parked::session::Session;
+use crate::timestamp::Timestamp;
+
+/// After so many messages what was seen is shown for the first time.
+const FIRST_SHOWN: u64 = 1_000;
+/// How often it is shown after that.
+const SHOWN_EVERY: Duration = Duration::from_millis(500);
+
+type Observe<'a> = &'a mut (dyn FnMut(&Listing) + Send);
+
+impl Parked {
+    /// Groups the messages of the queue. They stay in it, unchanged and in their order.
+    ///
+    /// # Errors
+    ///
+    /// When the broker is unreachable, the queue does not exist, somebody else works on it, or looking could do harm.
+    pub async fn list(&self, request: &ListRequest) -> Result<Listing, ParkedError> {
+        let session = self.session().await?;
+        let listing = self.list_in(&session, request, None).await;
+        session.close().await;
+        listing
+    }
+
+    /// As [`list`](Self::list). `observe` is shown what was seen so far: after the first 1,000 messages, and then twice a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list).
+    pub async fn list_observed(
+        &self,
+        request: &ListRequest,
+        mut observe: impl FnMut(&Listing) + Send,
+    ) -> Result<Listing, ParkedError> {
+        let session = self.session().await?;
+        let listing = self.list_in(&session, request, Some(&mut observe)).await;
+        session.close().await;
+        listing
+    }
+
+    pub(super) async fn list_in(
+        &self,
+        session: &Session,
+        request: &ListRequest,
+        mut observe: Option<Observe<'_>>,
+    ) -> Result<Listing, ParkedError> {
+        let mut tally = Tally::new(&self.queue, request);
+        let depth = if observe.is_some() { session.depth(&self.queue).await? } else { 0 };
+        let (now, mut shown_at) = (now(), None::<Instant>);
+        let (depth, looked_at) = self
+            .scan(session, request.window, |message, held| {
+                let position = message.position;
+                tally.add(message, held, now);
+                let is_due = shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
+                if let Some(observe) = observe.as_mut().filter(|_| is_due) {
+                    shown_at = Some(Instant::now());
+                    observe(&tally.listing(depth.max(position), position));
+                }
+                if tally.is_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .await?;
+        Ok(tally.listing(depth, looked_at))
+    }
+}
+
+/// What was seen so far.
+struct Tally<'a> {
+    queue: &'a str,
+    request: &'a ListRequest,
+    matched: u64,
+    groups: Groups,
+    destinations: BTreeMap<String, u64>,
+    without_destination: u64,
+    messages: Vec<ParkedMessage>,
+}
+
+impl<'a> Tally<'a> {
+    fn new(queue: &'a str, request: &'a ListRequest) -> Self {
+        Self {
+            queue,
+            request,
+            matched: 0,
+            groups: Groups::default(),
+            destinations: BTreeMap::new(),
+            without_destination: 0,
+            messages: Vec::new(),
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.request.filter.limit.is_some_and(|limit| self.matched >= limit)
+    }
+
+    fn add(&mut self, message: ParkedMessage, held: &Held, now: Timestamp) {
+        let headers = || headers_json(&held.delivery.properties);
+        let content = Content::new(&held.delivery.data, &headers);
+        if self.is_enough() || !self.request.filter.passes(&message, &content, now) {
+            return;
+        }
+        self.matched += 1;
+        self.groups.add(&message);
+        match &message.destination {
+            Some(destination) => *self.destinations.entry(destination.clone()).or_insert(0) += 1,
+            None => self.without_destination += 1,
+        }
+        if self.messages.len() < self.request.rows {
+            self.messages.push(message);
+        }
+    }
+
+    fn listing(&self, depth: u64, looked_at: u64) -> Listing {
+        Listing {
+            queue: self.queue.to_owned(),
+            depth,
+            looked_at,
+            matched: self.matched,
+            groups: self.groups.clone().into_sorted(),
+            destinations: self.destinations.clone(),
+            without_destination: self.without_destination,
+            messages: self.messages.clone(),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Takes messages from the head of a queue and gives them back, each in its place.
+//!
+//! A subscription with a prefetch brings so many messages and no more. AMQP's prefetch ends at 65,535, so more messages need several
+//! subscriptions, each on a channel of its own and each full before the next one begins. They are given back in the same order: on 4.3
+//! by one `basic.nack`, which counts as no delivery; before by closing the channel, because on 3.10 a nack scrambles the order.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Consumer};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::broker::answer::answer;
+use crate::broker::name::short;
+use crate::error::{Error, describe};
+use crate::parked::session::{Session, depth};
+
+/// How many bytes of bodies may be on their way to this process.
+const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
+/// The first subscription brings one message, the second these.
+const SECOND: u16 = 256;
+/// How long nothing comes before the queue's depth is looked at: it may have shrunk.
+const SILENCE: Duration = Duration::from_millis(500);
+/// How long the broker may take to send what a subscription has room for. Quorum queues agree on each ack first.
+const ARRIVAL: Duration = Duration::from_secs(3);
+/// How long what was given back may take to be in the queue again.
+const RETURN: Duration = Duration::from_secs(10);
+/// Acks and nacks that come right before a channel is closed can be lost (3.10, 4.0 and 4.3).
+const LINGER: Duration = Duration::from_millis(100);
+
+/// Messages that this process holds.
+pub(crate) struct Look<'a> {
+    session: &'a Session,
+    queue: ShortString,
+    subscriptions: Vec<Subscription>,
+    taken: u64,
+    bytes: u64,
+    largest_prefetch: u16,
+    /// How many messages at most may have a copy elsewhere while the broker still has them here.
+    moving: Option<u64>,
+    /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival) may be dropped before.
+    silent_at: Option<Instant>,
+}
+
+struct Subscription {
+    channel: Channel,
+    consumer: Consumer,
+    prefetch: u16,
+    /// How many of its messages stay held until the end.
+    kept: u16,
+    /// How many it has brought.
+    brought: u64,
+    settled: u64,
+    is_cancelled: bool,
+}
+
+impl Subscription {
+    /// Waits for what the broker has sent, or will send for the last acks: what arrives after the rest was given back would come to stand
+    /// before it.
+    async fn arrive(&mut self, session: &Session, queue: &ShortString) -> Result<(), Error> {
+        let until = Instant::now() + ARRIVAL;
+        while self.brought < u64::from(self.prefetch) + self.settled && Instant::now() < until {
+            match timeout(ARRIVAL / 20, self.consumer.next()).await {
+                Ok(Some(Ok(_))) => self.brought += 1,
+                Ok(_) => break,
+                Err(_) if session.depth(queue.as_str()).await? == 0 => break,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn cancel(&mut self, limit: Duration) -> Result<(), Error> {
+        if !self.is_cancelled {
+            let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+            answer("ending a subscription", limit, cancelling).await?;
+            self.is_cancelled = true;
+        }
+        Ok(())
+    }
+}
+
+/// One message that is held.
+pub(crate) struct Held {
+    pub(crate) delivery: Delivery,
+    subscription: usize,
+}
+
+impl<'a> Look<'a> {
+    pub(crate) fn new(session: &'a Session, queue: &str) -> Result<Self, Error> {
+        Ok(Self {
+            session,
+            queue: short(queue)?,
+            subscriptions: Vec::new(),
+            taken: 0,
+            bytes: 0,
+            largest_prefetch: u16::MAX,
+            moving: None,
+            silent_at: None,
+        })
+    }
+
+    /// For messages that are moved, so many at a time. Nothing answers an ack, so only the prefetch bounds how many are acked while the
+    /// broker does not know it yet. A subscription that fills with messages that stay is followed by a larger one, because each is a channel.
+    pub(crate) fn moving(mut self, at_once: usize) -> Self {
+        self.moving = Some(at_once as u64);
+        self
+    }
+
+    /// For tests of what several subscriptions do.
+    pub(crate) fn with_prefetch(mut self, largest: u16) -> Self {
+        self.largest_prefetch = largest.max(1);
+        self
+    }
+
+    /// Makes sure that another message can come, if at most so many more are wanted. Not to be dropped halfway: messages would go back
+    /// to another place than their own.
+    pub(crate) async fn prepare(&mut self, wanted: u64) -> Result<(), Error> {
+        // The first subscription brought its message to show its delivery count. When that is acked, it must not bring another.
+        if let [first] = &mut self.subscriptions[..]
+            && first.brought > 0
+        {
+            first.cancel(self.session.limit).await?;
+        }
+        let is_full = self.subscriptions.last().is_none_or(|last| last.is_cancelled || last.kept == last.prefetch);
+        if is_full {
+            let prefetch = self.next_prefetch(wanted);
+            let subscription = self.subscribe(prefetch).await?;
+            self.subscriptions.push(subscription);
+            self.silent_at = None;
+        }
+        Ok(())
+    }
+
+    /// The next message, once [`prepare`](Self::prepare) has returned. `None` if the queue has no more.
+    pub(crate) async fn next(&mut self) -> Result<Option<Held>, Error> {
+        loop {
+            if let Some(held) = self.arrival().await? {
+                return Ok(Some(held));
+            }
+            if !self.has_more().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next message, or `None` if nothing came for a while. May be dropped at any time, because it asks the broker nothing.
+    pub(crate) async fn arrival(&mut self) -> Result<Option<Held>, Error> {
+        let subscription = self.subscriptions.len() - 1;
+        let last = &mut self.subscriptions[subscription];
+        let silent_at = *self.silent_at.get_or_insert_with(|| Instant::now() + SILENCE);
+        match timeout_at(silent_at, last.consumer.next()).await {
+            Ok(Some(Ok(delivery))) => {
+                self.silent_at = None;
+                last.brought += 1;
+                self.taken += 1;
+                self.bytes += delivery.data.len() as u64;
+                Ok(Some(Held { delivery, subscription }))
+            }
+            Ok(Some(Err(error))) => Err(Error::of_operation(self.what(), &error)),
+            Ok(None) => {
+                let problem = "the broker ended the subscription".to_owned().into();
+                Err(Error::Lost { what: self.what(), problem })
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// After a silence: whether something may still come.
+    pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
+        self.silent_at = None;
+        let ready = self.session.depth(self.queue.as_str()).await?;
+        let last = &self.subscriptions[self.subscriptions.len() - 1];
+        Ok(ready > 0 || last.brought - last.settled > u64::from(last.kept))
+    }
+
+    /// The message stays held until everything is given back.
+    pub(crate) fn keep(&mut self, held: &Held) {
+        self.subscriptions[held.subscription].kept += 1;
+    }
+
+    /// The message was acked.
+    pub(crate) fn settled(&mut self, subscription: usize) {
+        self.subscriptions[subscription].settled += 1;
+    }
+
+    /// Gives everything back that is held, each message in its place.
+    pub(crate) async fn give_back(self) -> Result<(), Error> {
+        let Self { session, queue, mut subscriptions, .. } = self;
+        let limit = session.limit;
+        if let Some(last) = subscriptions.last_mut().filter(|last| !last.is_cancelled) {
+            last.arrive(session, &queue).await?;
+        }
+        // A subscription with room would take what another one gives back.
+        for subscription in &mut subscriptions {
+            subscription.cancel(limit).await?;
+        }
+        if subscriptions.iter().any(|subscription| subscription.settled > 0) {
+            tokio::time::sleep(LINGER).await;
+        }
+        for subscription in &subscriptions {
+            let Subscription { channel, .. } = subscription;
+            let before = session.depth(queue.as_str()).await?;
+            if session.nack_is_free {
+                let options = BasicNackOptions { multiple: true, requeue: true };
+                answer("giving messages back", limit, channel.basic_nack(0, options)).await?;
+            } else {
+                answer("giving messages back", limit, channel.close(200, "given back".into())).await?;
+            }
+            session.returned(&queue, before + u64::from(subscription.kept)).await?;
+        }
+        if session.nack_is_free {
+            tokio::time::sleep(LINGER).await;
+            for subscription in &subscriptions {
+                let _ = timeout(limit, subscription.channel.close(200, "given back".into())).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self, prefetch: u16) -> Result<Subscription, Error> {
+        let (channel, limit, what) = (self.session.channel().await?, self.session.limit, self.what());
+        answer(&what, limit, channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
+        let tag = ShortString::default();
+        let consuming =
+            channel.basic_consume(self.queue.clone(), tag, BasicConsumeOptions::default(), FieldTable::default());
+        let consumer = answer(&what, limit, consuming).await?;
+        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, settled: 0, is_cancelled: false })
+    }
+
+    /// One message first, for its delivery count. Then as many as are wanted and memory allows.
+    fn next_prefetch(&self, wanted: u64) -> u16 {
+        let most = match self.subscriptions.len() {
+            0 => 1,
+            1 => u64::from(SECOND),
+            _ => BYTES_UNDER_WAY / (self.bytes / self.taken.max(1)).max(1),
+        };
+        let kept: u64 = self.subscriptions.iter().map(|subscription| u64::from(subscription.kept)).sum();
+        let moving = self.moving.map_or(u64::MAX, |at_once| at_once.max(kept / 4));
+        let most = most.min(moving).min(wanted).min(u64::from(self.largest_prefetch));
+        u16::try_from(most).unwrap_or(u16::MAX).max(1)
+    }
+
+    fn what(&self) -> String {
+        format!("reading queue {:?}", self.queue.as_str())
+    }
+}
+
+impl Held {
+    /// Acks it, and tells which subscription brought it.
+    pub(crate) fn ack(&self) -> usize {
+        use futures_util::FutureExt;
+        // One poll queues the frame; waiting until it is written would cut the throughput to a third (lapin 4.12).
+        let _ = self.delivery.acker.ack(lapin::options::BasicAckOptions::default()).now_or_never();
+        self.subscription
+    }
+}
+
+impl Session {
+    /// Waits until a queue has this many messages again, though not for ever: others may take some.
+    async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<(), Error> {
+        let until = Instant::now() + RETURN;
+        let channel = self.channel().await?;
+        while depth(&channel, queue, self.limit).await? < wanted && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if let Err(error) = channel.close(200, "done".into()).await {
+            tracing::debug!(error = describe(&error), "a channel could not be closed");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! Parked, stray and discarded messages: see them, understand them, and send them back.
+//!
+//! Everything works on the queues themselves, without a database. [`Parked`] is the handle. Nothing is lost by any of this: a message
+//! is published and confirmed elsewhere before it is acked here, and what is only looked at goes back to its place.
+//!
+//! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or a page.
+
+mod carry;
+mod copies;
+mod detail;
+mod discard;
+mod edit;
+mod error;
+mod export;
+mod fates;
+mod filter;
+mod group;
+mod headers;
+mod json_path;
+mod limit;
+mod list;
+mod look;
+mod mask;
+mod message;
+mod normalise;
+mod operator;
+mod order;
+mod place;
+mod progress;
+mod ramp;
+mod replay;
+mod requests;
+#[cfg(test)]
+mod samples;
+mod sending;
+mod session;
+mod transfer;
+mod under_way;
+
+pub use detail::{Body, Detail};
+pub use edit::{EditRequest, Edited};
+pub use error::ParkedError;
+pub use export::{Exported, Properties};
+pub use filter::{Condition, Filter};
+pub use group::{Group, Kind};
+pub use message::ParkedMessage;
+pub use normalise::normalise;
+pub use operator::Parked;
+pub use place::Place;
+pub use progress::{Discarded, Progress, Replayed, Restored, Tally};
+pub use ramp::{Fates, RampSettings, Stop};
+pub use requests::{DiscardRequest, ListRequest, Listing, ReplayRequest, RestoreRequest};
+pub use transfer::Imported;

@@ -1,0 +1,208 @@
+//! The handle of an operator.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::parked::detail::Detail;
+use crate::parked::error::ParkedError;
+use crate::parked::filter::Filter;
+use crate::parked::limit::DeliveryLimit;
+use crate::parked::look::{Held, Look};
+use crate::parked::mask::Mask;
+use crate::parked::message::{Interpreter, ParkedMessage};
+use crate::parked::order::raw;
+use crate::parked::place::Place;
+use crate::parked::session::Session;
+use crate::settings::{BrokerSettings, Resolved, Settings, TopologyMode};
+use crate::topology::{self, Names, Topology};
+
+/// Messages that rest in a queue, and what an operator can do with them.
+///
+/// Each call opens connections of its own, and takes a lock on the queue, so that two operators do not disturb each other. A call that
+/// is dropped gives back what it holds, but after a look at more than 256 messages perhaps in another order: then the broker closes several
+/// channels, in an order of its own.
+///
+/// ```no_run
+/// use rehop::parked::{ListRequest, Parked, Place, ReplayRequest};
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let parked = Parked::open(&rehop::Settings::load()?, Place::queue("orders"))?;
+/// for group in parked.list(&ListRequest::default()).await?.groups {
+///     println!("{} x {:?}", group.count, group.kind.error);
+/// }
+/// let replayed = parked.replay(&ReplayRequest::default(), |_| {}, std::future::pending()).await?;
+/// println!("{} of {} were handled", replayed.fates.handled, replayed.tally.moved);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Parked {
+    pub(super) broker: BrokerSettings,
+    pub(super) interpreter: Interpreter,
+    pub(super) queue: String,
+    pub(super) mask: Mask,
+    /// What the queue is like if rehop has declared it.
+    declared: Topology,
+    pub(super) resolved: Resolved,
+    pub(super) prefetch: u16,
+}
+
+impl Parked {
+    /// Checks the settings. Nothing is sent to the broker.
+    ///
+    /// # Errors
+    ///
+    /// When the settings contradict themselves, or a path in `mask.json` is malformed.
+    pub fn open(settings: &Settings, place: Place) -> Result<Self, ParkedError> {
+        let resolved = settings.resolve()?;
+        let names = Names::new(&settings.namespace);
+        let queue = place.resting(&names, &resolved)?;
+        let declared = declared(&names, &resolved, &place)?;
+        Ok(Self {
+            broker: settings.broker.clone(),
+            mask: Mask::new(&settings.mask)?,
+            interpreter: Interpreter { names, place, expiry_header: settings.expiry_header.clone() },
+            queue,
+            declared,
+            resolved,
+            prefetch: u16::MAX,
+        })
+    }
+
+    /// Shows what is masked.
+    pub fn reveal(mut self) -> Self {
+        self.mask = Mask::nothing();
+        self
+    }
+
+    /// For tests: no subscription has a larger prefetch than this.
+    #[doc(hidden)]
+    pub fn with_prefetch(mut self, largest: u16) -> Self {
+        self.prefetch = largest;
+        self
+    }
+
+    /// The queue in which the messages rest.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// How many messages are in it now. Those that somebody holds do not count.
+    ///
+    /// # Errors
+    ///
+    /// When the broker is unreachable, or the queue does not exist.
+    pub async fn depth(&self) -> Result<u64, ParkedError> {
+        let session = self.session().await?;
+        let depth = session.depth(&self.queue).await;
+        session.close().await;
+        Ok(depth?)
+    }
+
+    /// The messages of a chain, with headers and bodies. `window` is as for a list.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list), and when there is no such message.
+    pub async fn show(&self, chain: &str, window: Option<u64>) -> Result<Vec<Detail>, ParkedError> {
+        let session = self.session().await?;
+        let filter = Filter::chain(chain);
+        let mut details = Vec::new();
+        let scanned = self
+            .scan(&session, window, |message, held| {
+                if filter.chains.contains(&message.chain) {
+                    details.push(Detail::of(message, &held.delivery.properties, &held.delivery.data, &self.mask));
+                }
+                ControlFlow::Continue(())
+            })
+            .await;
+        session.close().await;
+        let (_, looked_at) = scanned?;
+        if details.is_empty() {
+            return Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at });
+        }
+        Ok(details)
+    }
+
+    pub(super) async fn session(&self) -> Result<Session, ParkedError> {
+        Session::open(&self.broker, &self.interpreter.names, &self.queue).await
+    }
+
+    /// The exchange and the queue for discarded messages.
+    pub(super) async fn declare_discarded(&self, session: &Session) -> Result<(), ParkedError> {
+        let topology = topology::discarded(&self.interpreter.names);
+        Ok(topology.establish(&session.connection, TopologyMode::Declare, session.limit).await?)
+    }
+
+    /// Looks at the first messages, gives them back, and returns how many there are and how many were seen.
+    pub(super) async fn scan(
+        &self,
+        session: &Session,
+        window: Option<u64>,
+        mut visit: impl FnMut(ParkedMessage, &Held) -> ControlFlow<()>,
+    ) -> Result<(u64, u64), ParkedError> {
+        let depth = session.depth(&self.queue).await?;
+        let wanted = window.unwrap_or(u64::MAX).min(depth);
+        let mut limit = self.delivery_limit(session).await?;
+        let until = Instant::now() + self.hold();
+        let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let (mut seen, mut problem) = (0, None);
+        while seen < wanted && Instant::now() < until {
+            let next = async {
+                look.prepare(wanted - seen).await?;
+                look.next().await
+            };
+            let held = match next.await {
+                Ok(Some(held)) => held,
+                Ok(None) => break,
+                Err(error) => {
+                    problem = Some(error.into());
+                    break;
+                }
+            };
+            look.keep(&held);
+            seen += 1;
+            let message = self.interpreter.read(raw(&held.delivery), seen);
+            if let Err(error) = limit.check(message.returns) {
+                problem = Some(error);
+                break;
+            }
+            if visit(message, &held).is_break() {
+                break;
+            }
+        }
+        let given_back = look.give_back().await;
+        match problem {
+            Some(problem) => Err(problem),
+            None => given_back.map(|()| (depth, seen)).map_err(ParkedError::from),
+        }
+    }
+
+    /// The limit is high if the queue has the arguments that rehop declares it with.
+    pub(super) async fn delivery_limit(&self, session: &Session) -> Result<DeliveryLimit, ParkedError> {
+        let declared = self.declared.establish(&session.connection, TopologyMode::Declare, session.limit).await;
+        let is_high = match declared {
+            Ok(()) => true,
+            Err(Error::Mismatch { .. } | Error::Refused { .. } | Error::Permission { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(DeliveryLimit::new(&self.queue, is_high, !session.nack_is_free))
+    }
+
+    /// Messages are given back long before the broker would take them back.
+    pub(super) fn hold(&self) -> Duration {
+        self.broker.consumer_timeout / 2
+    }
+}
+
+/// The queue in which the messages rest, without anything else.
+fn declared(names: &Names, resolved: &Resolved, place: &Place) -> Result<Topology, ParkedError> {
+    let all = match place {
+        Place::Queue(queue) => topology::build(names, &[resolved.queue(queue)?]),
+        Place::Stray => topology::build(names, &[]),
+        Place::Discarded => topology::discarded(names),
+    };
+    let resting = place.resting(names, resolved)?;
+    let queues = all.queues.into_iter().filter(|queue| queue.name == resting).collect();
+    Ok(Topology { queues, ..Topology::default() })
+}

@@ -1,0 +1,51 @@
+//! Where an operator looks.
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::settings::{Resolved, SettingsError};
+use crate::topology::Names;
+
+/// One of the queues in which messages rest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Place {
+    /// The parked queue of this work queue.
+    Queue(String),
+    /// The namespace's stray queue, which keeps unroutable messages.
+    Stray,
+    /// The namespace's queue of messages that an operator has discarded.
+    Discarded,
+}
+
+impl Place {
+    /// The parked queue of this work queue.
+    pub fn queue(queue: impl Into<String>) -> Self {
+        Self::Queue(queue.into())
+    }
+
+    /// The name of the queue in which the messages rest.
+    pub(crate) fn resting(&self, names: &Names, resolved: &Resolved) -> Result<String, Error> {
+        Ok(match self {
+            Self::Queue(queue) if queue.is_empty() => {
+                return Err(
+                    SettingsError::invalid("queue".to_owned(), "a queue's name must not be empty".to_owned()).into()
+                );
+            }
+            Self::Queue(queue) => resolved.queue(queue)?.parked,
+            Self::Stray => names.stray(),
+            Self::Discarded => names.discarded(),
+        })
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Queue(queue) => write!(f, "parked messages of queue {queue}"),
+            Self::Stray => f.write_str("stray messages"),
+            Self::Discarded => f.write_str("discarded messages"),
+        }
+    }
+}

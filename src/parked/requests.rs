@@ -1,0 +1,138 @@
+//! What an operator asks for, and what a list answers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::parked::filter::Filter;
+use crate::parked::group::Group;
+use crate::parked::message::ParkedMessage;
+use crate::parked::ramp::RampSettings;
+
+/// What to list.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ListRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// At how many messages to look at most, from the head of the queue. `None`: at all. Default 1,000.
+    pub window: Option<u64>,
+    /// How many messages to return one by one at most. All that match are in the groups. Default 0.
+    pub rows: usize,
+}
+
+impl Default for ListRequest {
+    fn default() -> Self {
+        Self { filter: Filter::default(), window: Some(1_000), rows: 0 }
+    }
+}
+
+impl ListRequest {
+    /// All messages that pass, in groups.
+    pub fn all(filter: Filter) -> Self {
+        Self { filter, window: None, rows: 0 }
+    }
+}
+
+/// What is in a queue.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The queue in which the messages rest.
+    pub queue: String,
+    /// How many there are.
+    pub depth: u64,
+    /// At how many of them was looked: fewer if the window or the filter's limit was reached, if messages were held for half of
+    /// `broker.consumer_timeout`, or if others took some.
+    pub looked_at: u64,
+    /// How many of those match.
+    pub matched: u64,
+    /// The matching messages in groups, the largest first.
+    pub groups: Vec<Group>,
+    /// How many a replay would send to each work queue.
+    pub destinations: BTreeMap<String, u64>,
+    /// How many do not say which work queue they belong to.
+    pub without_destination: u64,
+    /// The first of them, one by one.
+    pub messages: Vec<ParkedMessage>,
+}
+
+/// How to replay.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ReplayRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// How the replay grows.
+    pub ramp: RampSettings,
+    /// How many messages must match. With another number nothing is sent. Default: any number.
+    pub expect: Option<u64>,
+    /// Why, for the log.
+    pub why: Option<String>,
+    /// The work queue of messages that do not say where they belong.
+    pub to: Option<String>,
+    /// How many messages a second are sent at most, above 0. Default: no limit.
+    pub rate: Option<f64>,
+    /// Sending pauses while a work queue has more ready messages than this. Default: it never does.
+    pub max_ready: Option<u64>,
+    /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
+    pub deadline: Option<Duration>,
+    /// One message at a time, so that at most one is a duplicate if this process is killed. Otherwise a hundred are. Where the filter
+    /// leaves more messages in their places than four times as many, the limit is a quarter of those. Default: false.
+    pub strict: bool,
+    /// For how long to listen for fates after the last one was heard. Default 10 s.
+    pub follow: Duration,
+}
+
+impl ReplayRequest {
+    /// A replay learns the fate of so many messages. Those beyond are sent and confirmed like the others, and count as unknown; and a
+    /// high share of them that parks again does not stop the replay. To learn the fate of all, set
+    /// [`limit`](Filter::limit) to this number and repeat the replay: it takes the oldest first.
+    pub const MOST_FATES: u64 = 1_000_000;
+}
+
+impl Default for ReplayRequest {
+    fn default() -> Self {
+        Self {
+            filter: Filter::default(),
+            ramp: RampSettings::default(),
+            expect: None,
+            why: None,
+            to: None,
+            rate: None,
+            max_ready: None,
+            deadline: None,
+            strict: false,
+            follow: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What to discard.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct DiscardRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// How many messages must match. With another number nothing is discarded. Default: any number.
+    pub expect: Option<u64>,
+    /// Why, for the log. The discarded messages carry it.
+    pub why: Option<String>,
+    /// One message at a time, as in [`ReplayRequest::strict`].
+    pub strict: bool,
+}
+
+/// What to move back from the discarded queue.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct RestoreRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// How many messages must match. With another number nothing is moved. Default: any number.
+    pub expect: Option<u64>,
+    /// Why, for the log.
+    pub why: Option<String>,
+    /// One message at a time, as in [`ReplayRequest::strict`].
+    pub strict: bool,
+}

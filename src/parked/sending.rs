@@ -1,0 +1,129 @@
+//! What happens to one message that is moved: from its selection to its ack.
+
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::parked::carry::{Carrier, MAX_KINDS, Ready};
+use crate::parked::copies::{Immovable, Move, Numbered};
+use crate::parked::error::ParkedError;
+use crate::parked::fates::News;
+use crate::parked::filter::Content;
+use crate::parked::group::Kind;
+use crate::parked::headers::headers_json;
+use crate::parked::look::{Held, Look};
+use crate::parked::message::ParkedMessage;
+use crate::parked::order::{now, raw};
+use crate::parked::under_way::{Answered, UnderWay};
+
+impl Carrier<'_> {
+    /// Whether a message is to be moved; if not, it stays held.
+    pub(super) fn select(&mut self, held: Held) -> Result<Result<Ready, Held>, ParkedError> {
+        let delivery = &held.delivery;
+        let raw = raw(delivery);
+        let mut message = self.interpreter.read(raw, 0);
+        self.order.limit.check(message.returns)?;
+        if message.destination.is_none() {
+            message.destination = self.order.to.map(str::to_owned);
+        }
+        let headers = || headers_json(&delivery.properties);
+        let content = Content::new(&delivery.data, &headers);
+        let is_own = message.replay_run.as_deref() == Some(self.session.run.as_str());
+        if is_own || !self.order.filter.passes(&message, &content, now()) {
+            return Ok(Err(held));
+        }
+        self.tally.matched += 1;
+        Ok(Ok(Ready { held, message }))
+    }
+
+    /// Before the first message goes to a queue: it must exist.
+    pub(super) async fn check_destination(&mut self, message: &ParkedMessage) -> Result<(), ParkedError> {
+        let queue = match self.order.action {
+            Move::Replay { .. } => message.destination.as_deref(),
+            Move::Discard { .. } => None,
+            Move::Restore => message.discarded_from.as_deref(),
+        };
+        let Some(queue) = queue else { return Ok(()) };
+        if self.state.destinations.insert(queue.to_owned()) {
+            // Without the permission to look, the broker's alternate exchange keeps what finds no queue.
+            self.session.depth(queue).await.map(drop).or_else(|error| match error {
+                Error::Permission { .. } => Ok(()),
+                other => Err(other),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends the copy of a message. One that cannot be copied comes back, and stays held.
+    pub(super) fn send(
+        &mut self,
+        Ready { held, message }: Ready,
+        under_way: &mut UnderWay,
+        is_canary: bool,
+    ) -> Result<Option<Held>, ParkedError> {
+        let is_replay = matches!(self.order.action, Move::Replay { .. });
+        let number = if is_replay { self.book.expect(message.size) } else { 0 };
+        let numbered = Numbered { run: &self.session.run, number, is_canary };
+        let copy = self.interpreter.copy(&self.order.action, &message, &held.delivery.properties, numbered, now());
+        let copy = match copy {
+            Ok(copy) => copy,
+            Err(immovable) => {
+                if is_replay {
+                    self.book.forget(number);
+                }
+                self.cannot_move(&message, immovable);
+                return Ok(Some(held));
+            }
+        };
+        if self.fates.is_some() && self.state.kinds.len() < MAX_KINDS {
+            let Kind { class, error, .. } = Kind::of(&message);
+            self.state.kinds.insert((class, error));
+        }
+        if let Some(rate) = self.order.rate {
+            let now = Instant::now();
+            let from = self.state.send_at.unwrap_or(now).max(now);
+            self.state.send_at = Some(from + Duration::from_secs_f64(1.0 / rate));
+        }
+        let destination = message.destination.as_deref().unwrap_or_default();
+        let span = is_replay.then(|| self.tracer.start(destination, &message.chain, message.traceparent.as_deref()));
+        under_way.send(held, copy, span)?;
+        Ok(None)
+    }
+
+    fn cannot_move(&mut self, message: &ParkedMessage, immovable: Immovable) {
+        match immovable {
+            Immovable::NoDestination => self.tally.without_destination += 1,
+            Immovable::TooLarge(problem) => {
+                tracing::warn!(chain = message.chain, problem, "a message cannot be copied, and stays where it is");
+                self.tally.too_large += 1;
+            }
+        }
+    }
+
+    /// Acks the originals of the copies that the broker keeps. The first problem counts.
+    pub(super) fn answered(&mut self, look: &mut Look<'_>, answers: Vec<Answered>) -> Result<(), ParkedError> {
+        let mut ended = Ok(());
+        for (held, answer) in answers {
+            match answer {
+                Ok(()) => {
+                    look.settled(held.ack());
+                    self.tally.moved += 1;
+                    self.book.fates.sent += 1;
+                }
+                Err(error) => {
+                    look.keep(&held);
+                    ended = ended.and(Err(error));
+                }
+            }
+        }
+        ended
+    }
+
+    pub(super) fn note(&mut self, delivery: &lapin::message::Delivery) {
+        if let News::Parked(Kind { class, error, .. }) = self.book.note(delivery)
+            && !self.state.kinds.contains(&(class.clone(), error.clone()))
+            && self.state.kinds.len() < MAX_KINDS
+        {
+            self.ramp.new_error(error.or(class).unwrap_or_else(|| "unknown".to_owned()));
+        }
+    }
+}

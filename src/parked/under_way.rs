@@ -1,0 +1,105 @@
+//! Copies on their way to the broker, each with the message that it takes the place of.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+
+use crate::broker::answer::answer;
+use crate::broker::name::short;
+use crate::error::Error;
+use crate::parked::copies::Copy;
+use crate::parked::error::ParkedError;
+use crate::parked::look::Held;
+use crate::parked::session::Session;
+use crate::publish::{CopyId, Lane, LaneId, Outgoing, PublishResult};
+use crate::telemetry::replay::ReplaySpan;
+
+/// There is only one lane.
+const LANE: LaneId = LaneId(0);
+
+/// Copies that the broker has not answered yet. A returned one is recognised by its content, as those of a service are.
+pub(crate) struct UnderWay {
+    lane: Lane,
+    sent: u64,
+    originals: HashMap<CopyId, Original>,
+    results: FuturesUnordered<BoxFuture<'static, PublishResult>>,
+}
+
+/// What a copy takes the place of.
+pub(crate) struct Original {
+    pub(crate) held: Held,
+    /// The exchange that the copy was sent to.
+    to: String,
+    span: Option<ReplaySpan>,
+}
+
+/// What the broker has answered. `Ok` means that it keeps the copy.
+pub(crate) type Answered = (Held, Result<(), ParkedError>);
+
+impl UnderWay {
+    pub(crate) async fn open(session: &Session) -> Result<Self, Error> {
+        let connection = session.publishing_connection().await?;
+        let lane = answer("opening a channel", session.limit, Lane::open(connection)).await?;
+        Ok(Self { lane, sent: 0, originals: HashMap::new(), results: FuturesUnordered::new() })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.originals.len()
+    }
+
+    /// Takes the body out of the message. The copy is sent at the next [`answers`](Self::answers).
+    ///
+    /// # Errors
+    ///
+    /// When a name does not fit into AMQP, which those that came from the broker do.
+    pub(crate) fn send(&mut self, mut held: Held, copy: Copy, span: Option<ReplaySpan>) -> Result<(), Error> {
+        let Copy { exchange, routing_key, properties } = copy;
+        let (to, key) = (short(&exchange)?, short(&routing_key)?);
+        let (id, body) = (CopyId(self.sent), Bytes::from(std::mem::take(&mut held.delivery.data)));
+        let again = properties.clone();
+        let outgoing = Outgoing::new(to, key, body, properties, move || again.clone());
+        self.sent += 1;
+        self.results.push(self.lane.send(LANE, id, Arc::new(outgoing)).boxed());
+        self.originals.insert(id, Original { held, to: exchange, span });
+        Ok(())
+    }
+
+    /// The next answers of the broker. `None` if nothing is under way. May be dropped at any time.
+    pub(crate) async fn answers(&mut self) -> Option<Vec<Answered>> {
+        let mut results = vec![self.results.next().await?];
+        while let Some(Some(result)) = self.results.next().now_or_never() {
+            results.push(result);
+        }
+        let mut answers = Vec::new();
+        for PublishResult { id, result, .. } in &results {
+            if let Err(error) = result
+                && let Some(Original { held, to, .. }) = self.take(*id, false)
+            {
+                let error = Error::of_operation(format!("publishing to exchange {to:?}"), error);
+                answers.push((held, Err(error.into())));
+            }
+        }
+        let judgement = self.lane.sort_results(results.into_iter().map(|it| (it.id, it.result)).collect());
+        for id in judgement.confirmed {
+            answers.extend(self.take(id, true).map(|original| (original.held, Ok(()))));
+        }
+        for id in judgement.nacked.into_iter().chain(judgement.returned) {
+            if let Some(Original { held, to, .. }) = self.take(id, false) {
+                answers.push((held, Err(ParkedError::Refused { to: format!("exchange {to}") })));
+            }
+        }
+        Some(answers)
+    }
+
+    fn take(&mut self, id: CopyId, is_kept: bool) -> Option<Original> {
+        let mut original = self.originals.remove(&id)?;
+        if let Some(span) = original.span.as_mut().filter(|_| !is_kept) {
+            span.failed("unconfirmed");
+        }
+        Some(original)
+    }
+}

@@ -1,0 +1,541 @@
+//! What the outbox does about each thing that a broker can do, one at a time.
+
+use std::time::{Duration, Instant};
+
+use super::{Action, CopyId, LONGEST_CONFIRM_TIMEOUT, LaneId, Outbox, Report, TRIALS, USUAL_ANSWER_TIME};
+use crate::publish::cause::{Cause, Trouble};
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+struct Story {
+    outbox: Outbox,
+    now: Instant,
+    is_blocked: bool,
+    reports: Vec<Report>,
+    /// What is to be done, and was asked for before the test does.
+    ahead: Vec<Action>,
+}
+
+impl Story {
+    /// A connection with its main lane, which is lane 0.
+    fn begin() -> Self {
+        let now = Instant::now();
+        let mut story = Self {
+            outbox: Outbox::new(ANSWER_TIMEOUT),
+            now,
+            is_blocked: false,
+            reports: Vec::new(),
+            ahead: Vec::new(),
+        };
+        assert_eq!(story.actions(), [Action::Connect]);
+        story.connect();
+        story
+    }
+
+    /// Opens the main lane on a new connection.
+    fn connect(&mut self) -> LaneId {
+        self.outbox.connected(self.now);
+        let actions = self.actions();
+        let [Action::Repair, Action::OpenLane(main), ..] = actions[..] else { panic!("{actions:?}") };
+        for action in actions {
+            if let Action::OpenLane(lane) = action {
+                self.outbox.lane_opened(lane);
+            }
+        }
+        self.outbox.repaired();
+        for action in self.actions() {
+            match action {
+                Action::OpenLane(lane) => self.outbox.lane_opened(lane),
+                action => self.ahead.push(action),
+            }
+        }
+        main
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        let mut actions = std::mem::take(&mut self.ahead);
+        while let Some(action) = self.outbox.next(self.now, self.is_blocked, || 1.0) {
+            match action {
+                Action::Report(report) => self.reports.push(report),
+                action => actions.push(action),
+            }
+        }
+        actions
+    }
+
+    fn after(&mut self, pause: Duration) -> Vec<Action> {
+        self.now += pause;
+        self.actions()
+    }
+
+    /// Sends copies to exchange `x` on the main lane.
+    fn send(&mut self, ids: impl IntoIterator<Item = u64>) {
+        ids.into_iter().for_each(|id| self.outbox.submit(CopyId(id), "x"));
+        self.actions();
+    }
+
+    fn closed(&mut self, lane: LaneId, code: u16, text: &str) -> Vec<Action> {
+        self.outbox.lane_closed(lane, &Cause { code: Some(code), text: text.to_owned() }, self.now);
+        self.actions()
+    }
+
+    /// Waits until the outbox wants a lane for a copy, and opens it.
+    fn next_trial(&mut self) -> (LaneId, CopyId) {
+        let lane = loop {
+            let wake_at = self.outbox.wake_at().expect("something is to be done");
+            self.now = self.now.max(wake_at);
+            match self.actions()[..] {
+                [] => {}
+                [Action::OpenLane(lane)] => break lane,
+                ref other => panic!("{other:?}"),
+            }
+        };
+        self.outbox.lane_opened(lane);
+        let actions = self.actions();
+        let [Action::Send { lane: on, id, again: true }] = actions[..] else { panic!("{actions:?}") };
+        assert_eq!(on, lane);
+        (lane, id)
+    }
+}
+
+const MAIN: LaneId = LaneId(0);
+const FORBIDDEN: &str = "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'";
+
+fn sent(lane: LaneId, id: u64, again: bool) -> Action {
+    Action::Send { lane, id: CopyId(id), again }
+}
+
+fn frame_error() -> Cause {
+    Cause { code: Some(501), text: "FRAME_ERROR".to_owned() }
+}
+
+fn confirmed(id: u64) -> Action {
+    Action::Confirmed(CopyId(id))
+}
+
+#[test]
+fn copies_go_out_at_once_on_the_main_lane_and_their_confirms_come_back() {
+    let mut story = Story::begin();
+    story.outbox.submit(CopyId(1), "x");
+    story.outbox.submit(CopyId(2), "y");
+    assert_eq!(story.actions(), [sent(MAIN, 1, false), sent(MAIN, 2, false)]);
+    story.outbox.confirmed(CopyId(2), story.now);
+    story.outbox.confirmed(CopyId(1), story.now);
+    assert_eq!(story.actions(), [confirmed(2), confirmed(1)]);
+}
+
+#[test]
+fn a_nacked_copy_is_tried_alone_after_a_pause_that_doubles_and_the_others_go_on() {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    story.outbox.nacked(MAIN, CopyId(1));
+    story.outbox.confirmed(CopyId(2), story.now);
+    assert_eq!(story.actions(), [confirmed(2)]);
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        assert_eq!(story.actions(), []);
+        let since = story.now;
+        let (lane, id) = story.next_trial();
+        assert_eq!(id, CopyId(1));
+        pauses.push((story.now - since).as_millis());
+        story.outbox.nacked(lane, id);
+        assert_eq!(story.actions(), [Action::CloseLane(lane)]);
+    }
+    assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+    let (lane, id) = story.next_trial();
+    story.outbox.confirmed(id, story.now);
+    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(1)]);
+    assert_eq!(story.reports.len(), 1, "once for all tries: {:?}", story.reports);
+    story.after(Duration::from_secs(10));
+    assert_eq!(story.reports.last(), Some(&Report::Recovered { exchange: "x".to_owned() }));
+}
+
+#[test]
+fn a_returned_copy_is_tried_alone_and_the_topology_is_established_again() {
+    let mut story = Story::begin();
+    story.after(Duration::from_secs(10));
+    story.send([1]);
+    story.outbox.returned(MAIN, CopyId(1));
+    assert_eq!(story.actions(), [Action::Repair]);
+    story.outbox.submit(CopyId(2), "x");
+    assert_eq!(story.after(Duration::from_secs(1)), [], "an exchange without its bindings sends everything astray");
+    story.outbox.repaired();
+    let actions = story.actions();
+    let [Action::Send { id: CopyId(2), .. }, Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.lane_opened(lane);
+    assert_eq!(story.actions(), [sent(lane, 1, true)]);
+    story.outbox.returned(lane, CopyId(1));
+    assert_eq!(story.actions(), [Action::CloseLane(lane)], "the next repair comes after a pause");
+}
+
+#[test]
+fn a_close_that_names_an_exchange_holds_its_copies_back_and_one_of_them_finds_out_when_it_is_over() {
+    let mut story = Story::begin();
+    story.send(1..=3);
+    story.outbox.submit(CopyId(4), "y");
+    story.actions();
+    let actions = story.closed(MAIN, 403, FORBIDDEN);
+    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
+    assert!(matches!(&story.reports[..], [Report::Trouble { trouble: Trouble::Forbidden, .. }]));
+    story.outbox.lane_opened(main);
+    assert_eq!(story.actions(), [sent(main, 4, true)]);
+    // What comes meanwhile does not break the main lane again.
+    story.send([5]);
+    let (lane, scout) = story.next_trial();
+    assert_eq!(scout, CopyId(1));
+    assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
+    let (_, scout) = story.next_trial();
+    assert_eq!(scout, CopyId(2), "the next finds out, after a pause");
+    story.outbox.confirmed(scout, story.now);
+    let actions = story.actions();
+    assert_eq!(actions[1..3], [confirmed(2), sent(main, 5, false)]);
+    // Copy 3 was under way when the channel was closed, and may be the culprit; copy 1 closed one alone, and rests.
+    assert!(matches!(actions[3..], [Action::OpenLane(_)]), "{actions:?}");
+    assert!(matches!(story.after(Duration::from_millis(100))[..], [Action::OpenLane(_)]));
+}
+
+#[test]
+fn after_a_close_that_names_nobody_each_copy_is_tried_alone_at_once() {
+    let mut story = Story::begin();
+    story.send(1..=3);
+    let actions = story.closed(MAIN, 406, "PRECONDITION_FAILED - invalid expiration");
+    let lanes: Vec<_> = actions.iter().filter(|action| matches!(action, Action::OpenLane(_))).collect();
+    assert_eq!(lanes.len(), 4, "one is the main lane: {actions:?}");
+    assert!(matches!(story.reports[..], [Report::Doubt { unconfirmed: 3, .. }]));
+}
+
+#[test]
+fn a_copy_that_closes_three_lanes_alone_is_given_up() {
+    let mut story = Story::begin();
+    story.send([1]);
+    let actions = story.closed(MAIN, 406, "no");
+    let [Action::OpenLane(main), Action::OpenLane(mut lane)] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.lane_opened(main);
+    story.outbox.lane_opened(lane);
+    story.actions();
+    for _ in 0..2 {
+        assert_eq!(story.closed(lane, 406, "no"), []);
+        (lane, _) = story.next_trial();
+    }
+    assert_eq!(story.closed(lane, 406, "no"), [Action::Unpublishable(CopyId(1), "no".to_owned())]);
+    assert_eq!(story.after(Duration::from_secs(60)), []);
+}
+
+#[test]
+fn what_was_under_way_on_a_lost_connection_is_sent_again_in_order() {
+    let mut story = Story::begin();
+    story.send(1..=3);
+    story.outbox.confirmed(CopyId(2), story.now);
+    story.actions();
+    story.outbox.connection_lost(&Cause::of("reset"), story.now);
+    assert_eq!(story.actions(), []);
+    story.outbox.submit(CopyId(4), "x");
+    assert_eq!(story.after(Duration::from_millis(100)), [Action::Connect]);
+    let main = story.connect();
+    assert_eq!(story.actions(), [sent(main, 1, true), sent(main, 3, true), sent(main, 4, false)]);
+}
+
+#[test]
+fn a_copy_that_closes_the_connection_is_tried_only_while_nothing_else_is_under_way() {
+    let mut story = Story::begin();
+    let cause = Cause { code: Some(501), text: "FRAME_ERROR".to_owned() };
+    story.send([1]);
+    for number in 0..3 {
+        story.outbox.connection_lost(&cause, story.now);
+        assert_eq!(story.actions(), []);
+        assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
+        story.connect();
+        assert!(matches!(story.actions()[..], [Action::Send { id: CopyId(1), again: true, .. }]), "try {number}");
+        story.outbox.submit(CopyId(2 + number), "x");
+        assert_eq!(story.actions(), [], "nothing is sent beside it");
+    }
+    story.outbox.connection_lost(&cause, story.now);
+    assert_eq!(story.actions(), [Action::Unpublishable(CopyId(1), "FRAME_ERROR".to_owned())]);
+}
+
+#[test]
+fn a_suspect_waits_until_what_is_under_way_is_confirmed_and_the_others_have_their_turn_after_it() {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    story.outbox.connection_lost(&Cause { code: Some(501), text: "FRAME_ERROR".to_owned() }, story.now);
+    assert_eq!(story.actions(), []);
+    assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
+    let main = story.connect();
+    let actions = story.actions();
+    let [Action::Send { lane, id: CopyId(1), .. }] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.submit(CopyId(3), "x");
+    story.outbox.confirmed(CopyId(1), story.now);
+    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(1), sent(main, 3, false)]);
+    assert_eq!(story.after(Duration::from_millis(100)), [], "the other suspect waits for copy 3");
+    story.outbox.submit(CopyId(4), "x");
+    assert_eq!(story.actions(), []);
+    story.outbox.confirmed(CopyId(3), story.now);
+    assert!(matches!(story.actions()[..], [Action::Confirmed(CopyId(3)), Action::OpenLane(_)]));
+}
+
+#[test]
+fn an_overdue_confirm_is_waited_for_as_long_as_the_connection_answers() {
+    let mut story = Story::begin();
+    story.send([1]);
+    let sent_at = story.now;
+    assert_eq!(story.after(ANSWER_TIMEOUT), [Action::Probe]);
+    story.outbox.probed();
+    assert_eq!(story.after(ANSWER_TIMEOUT), [], "its confirm timeout has doubled");
+    assert_eq!(story.after(ANSWER_TIMEOUT), [Action::Probe]);
+    loop {
+        story.outbox.probed();
+        story.now = story.outbox.wake_at().unwrap();
+        match story.actions()[..] {
+            [Action::Probe] | [] => {}
+            [Action::OpenLane(lane)] => {
+                story.outbox.lane_opened(lane);
+                assert_eq!(story.actions(), [sent(lane, 1, true)]);
+                break;
+            }
+            ref other => panic!("{other:?}"),
+        }
+    }
+    assert!(story.now - sent_at >= LONGEST_CONFIRM_TIMEOUT);
+    // The first one's confirm is as good.
+    story.outbox.confirmed(CopyId(1), story.now);
+    assert!(story.actions().contains(&confirmed(1)));
+}
+
+#[test]
+fn a_connection_that_does_not_answer_is_given_up() {
+    let mut story = Story::begin();
+    story.send([1]);
+    assert_eq!(story.after(ANSWER_TIMEOUT), [Action::Probe]);
+    assert_eq!(story.after(ANSWER_TIMEOUT), []);
+    assert_eq!(story.after(Duration::from_millis(100)), [Action::Connect]);
+    // Nor one whose channel is never opened.
+    let main = story.connect();
+    story.actions();
+    assert!(!story.closed(main, 404, "NOT_FOUND - no exchange 'x' in vhost '/'").is_empty());
+    story.after(ANSWER_TIMEOUT);
+    assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
+}
+
+#[test]
+fn nothing_is_overdue_while_the_connection_is_blocked() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.is_blocked = true;
+    for _ in 0..100 {
+        assert_eq!(story.after(ANSWER_TIMEOUT), []);
+    }
+    story.is_blocked = false;
+    assert_eq!(story.after(ANSWER_TIMEOUT), [Action::Probe]);
+}
+
+#[test]
+fn a_copy_that_is_given_up_vanishes() {
+    let mut story = Story::begin();
+    story.send(1..=3);
+    story.outbox.nacked(MAIN, CopyId(1));
+    let (lane, _) = story.next_trial();
+    story.outbox.nacked(MAIN, CopyId(2));
+    for id in 1..=3 {
+        story.outbox.withdraw(CopyId(id), story.now);
+    }
+    assert_eq!(story.actions(), [Action::CloseLane(lane)]);
+    story.outbox.confirmed(CopyId(3), story.now);
+    assert_eq!(story.after(Duration::from_secs(60)), []);
+}
+
+#[test]
+fn a_bounded_number_of_copies_is_tried_at_once_and_slow_ones_do_not_count() {
+    let mut story = Story::begin();
+    story.send(0..40);
+    (0..40).for_each(|id| story.outbox.nacked(MAIN, CopyId(id)));
+    story.actions();
+    let lanes = story.after(Duration::from_millis(100));
+    assert_eq!(lanes.len(), TRIALS);
+    for lane in lanes {
+        let Action::OpenLane(lane) = lane else { panic!("{lane:?}") };
+        story.outbox.lane_opened(lane);
+    }
+    assert_eq!(story.actions().len(), TRIALS, "they are sent, and not confirmed");
+    assert_eq!(story.after(USUAL_ANSWER_TIME).len(), TRIALS, "others are tried");
+}
+
+#[test]
+fn a_suspect_is_tried_although_the_confirm_of_another_copy_is_late() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.after(USUAL_ANSWER_TIME);
+    story.send(2..=3);
+    story.outbox.connection_lost(&frame_error(), story.now);
+    story.after(Duration::from_secs(10));
+    let main = story.connect();
+    // What was under way for long did not break the connection, so only copies 2 and 3 are suspect.
+    let actions = story.actions();
+    let [Action::Send { lane, id: CopyId(2), .. }] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.confirmed(CopyId(2), story.now);
+    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(2), sent(main, 1, true)]);
+    assert_eq!(story.after(Duration::from_millis(100)), [], "copy 1 was sent a moment ago");
+    let actions = story.after(USUAL_ANSWER_TIME);
+    let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.lane_opened(lane);
+    assert_eq!(story.actions(), [sent(lane, 3, true)]);
+    // It breaks the connection, and the late one is not blamed for that: it never has to wait for a lane of its own.
+    for _ in 0..2 {
+        story.outbox.connection_lost(&frame_error(), story.now);
+        assert_eq!(story.actions(), []);
+        story.after(Duration::from_secs(10));
+        story.connect();
+        let actions = story.actions();
+        let [Action::Send { id: CopyId(3), .. }] = actions[..] else { panic!("{actions:?}") };
+    }
+    story.outbox.connection_lost(&frame_error(), story.now);
+    assert_eq!(story.actions(), [Action::Unpublishable(CopyId(3), "FRAME_ERROR".to_owned())]);
+}
+
+#[test]
+fn while_the_connection_is_blocked_no_time_clears_what_is_under_way() {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    story.outbox.connection_lost(&frame_error(), story.now);
+    story.after(Duration::from_secs(10));
+    let main = story.connect();
+    story.actions();
+    story.outbox.confirmed(CopyId(1), story.now);
+    story.outbox.submit(CopyId(3), "x");
+    assert!(story.actions().contains(&sent(main, 3, false)));
+    story.after(Duration::from_millis(100));
+    story.is_blocked = true;
+    assert_eq!(story.after(2 * USUAL_ANSWER_TIME), []);
+    story.is_blocked = false;
+    assert!(matches!(story.actions()[..], [Action::OpenLane(_)]), "the other suspect");
+}
+
+#[test]
+fn a_confirm_of_what_was_sent_before_an_exchange_was_closed_does_not_open_it_again() {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    story.outbox.nacked(MAIN, CopyId(1));
+    let (lane, early) = story.next_trial();
+    assert_eq!(early, CopyId(1));
+    story.send([3]);
+    let actions = story.closed(MAIN, 403, FORBIDDEN);
+    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.lane_opened(main);
+    story.outbox.confirmed(early, story.now);
+    story.outbox.submit(CopyId(4), "x");
+    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(1)], "copy 4 is held");
+    let (_, scout) = story.next_trial();
+    assert_eq!(scout, CopyId(2));
+    story.outbox.confirmed(scout, story.now);
+    assert!(story.actions().contains(&sent(main, 4, false)), "copy 2 was sent after the close");
+}
+
+#[test]
+fn a_scout_whose_confirm_proves_nothing_is_replaced_after_a_pause() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.outbox.nacked(MAIN, CopyId(1));
+    let (lane, _) = story.next_trial();
+    story.send(2..=3);
+    story.closed(MAIN, 403, FORBIDDEN);
+    let (scouted, scout) = story.next_trial();
+    assert_eq!(scout, CopyId(2));
+    // While the scout is under way, another copy closes its lane over the same exchange.
+    assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
+    story.outbox.confirmed(scout, story.now);
+    assert_eq!(story.actions(), [Action::CloseLane(scouted), confirmed(2)]);
+    assert_eq!(story.next_trial().1, CopyId(3), "another finds out, after a pause");
+}
+
+#[test]
+fn what_is_refused_while_the_pause_of_its_exchange_runs_rests_as_long() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.outbox.nacked(MAIN, CopyId(1));
+    let (lane, _) = story.next_trial();
+    story.send([2]);
+    story.closed(MAIN, 403, FORBIDDEN);
+    assert_eq!(story.after(Duration::from_millis(60)), []);
+    assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
+    assert_eq!(story.after(Duration::from_millis(60)), []);
+    assert_eq!(story.next_trial().1, CopyId(2));
+}
+
+#[test]
+fn copies_to_other_exchanges_go_on_while_one_is_repaired() {
+    let mut story = Story::begin();
+    story.after(Duration::from_secs(10));
+    story.send([1]);
+    story.outbox.returned(MAIN, CopyId(1));
+    assert_eq!(story.actions(), [Action::Repair]);
+    story.outbox.submit(CopyId(2), "x");
+    story.outbox.submit(CopyId(3), "y");
+    assert_eq!(story.actions(), [sent(MAIN, 3, false)]);
+    story.outbox.repaired();
+    assert!(story.actions().contains(&sent(MAIN, 2, false)));
+}
+
+#[test]
+fn a_copy_that_is_returned_during_a_repair_is_kept_and_asks_for_another_repair() {
+    let mut story = Story::begin();
+    story.after(Duration::from_secs(10));
+    story.send(1..=2);
+    story.outbox.returned(MAIN, CopyId(1));
+    assert_eq!(story.actions(), [Action::Repair]);
+    story.outbox.returned(MAIN, CopyId(2));
+    assert_eq!(story.actions(), []);
+    assert_eq!(story.after(Duration::from_secs(3)), [], "both wait for the repair");
+    story.outbox.repaired();
+    let lanes: Vec<_> = story.actions();
+    assert_eq!(lanes.len(), 2, "each is tried, once: {lanes:?}");
+    for action in lanes {
+        let Action::OpenLane(lane) = action else { panic!("{action:?}") };
+        story.outbox.lane_opened(lane);
+    }
+    assert_eq!(story.actions().len(), 2);
+    for id in 1..=2 {
+        story.outbox.confirmed(CopyId(id), story.now);
+    }
+    story.actions();
+    assert_eq!(story.after(Duration::from_secs(2)), [Action::Repair]);
+    // Now it is this exchange again that waits.
+    story.outbox.submit(CopyId(3), "x");
+    assert_eq!(story.actions(), []);
+    story.outbox.repaired();
+    assert_eq!(story.actions(), [sent(MAIN, 3, false)]);
+}
+
+#[test]
+fn a_scout_whose_confirm_comes_when_its_connection_was_given_up_opens_the_exchange() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.closed(MAIN, 403, FORBIDDEN);
+    let (_, scout) = story.next_trial();
+    assert_eq!(scout, CopyId(1));
+    story.outbox.connection_lost(&Cause::of("the connection ended"), story.now);
+    // It was on its way before the end.
+    story.outbox.confirmed(scout, story.now);
+    assert!(story.actions().contains(&confirmed(1)));
+    assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
+    let main = story.connect();
+    story.outbox.submit(CopyId(2), "x");
+    assert_eq!(story.actions(), [sent(main, 2, false)], "nothing is held back");
+}
+
+#[test]
+fn a_suspect_that_is_refused_is_none_any_more_and_holds_nothing_up() {
+    let mut story = Story::begin();
+    story.send([1, 2]);
+    story.outbox.connection_lost(&frame_error(), story.now);
+    assert_eq!(story.actions(), []);
+    assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
+    story.connect();
+    let actions = story.actions();
+    let [Action::Send { lane, id: suspect, .. }] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.nacked(lane, suspect);
+    let actions = story.actions();
+    assert!(actions.contains(&Action::CloseLane(lane)), "{actions:?}");
+    let before = story.now;
+    let (_, other) = story.next_trial();
+    assert_ne!(other, suspect);
+    assert!(story.now < before + USUAL_ANSWER_TIME, "the other one is tried soon");
+}

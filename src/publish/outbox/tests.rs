@@ -1,0 +1,106 @@
+//! What holds whatever the broker does.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::model::{EXCHANGES, LATENCY, Mood, Nature, Plan, Scenario, Weather, World};
+use crate::inputs::worlds;
+
+fn mood() -> impl Strategy<Value = Mood> {
+    prop_oneof![
+        2 => Just(Mood::Open),
+        1 => Just(Mood::Forbidden),
+        1 => Just(Mood::Missing),
+        1 => Just(Mood::Full),
+        1 => Just(Mood::Unroutable),
+        1 => Just(Mood::Slow),
+    ]
+}
+
+/// Mostly within some seconds, at times within half an hour.
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![9 => 0..8_000u64, 1 => 0..2_000_000u64]
+}
+
+fn span() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 1..6_000u64, 1 => 1..1_000_000u64]
+}
+
+fn nature() -> impl Strategy<Value = Nature> {
+    prop_oneof![12 => Just(Nature::Fine), 1 => Just(Nature::Malformed), 1 => Just(Nature::Deadly)]
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    prop_oneof![
+        Just(Weather::Drop),
+        span().prop_map(Weather::Away),
+        span().prop_map(Weather::Block),
+        span().prop_map(Weather::Hang),
+        (1..20_000u64).prop_map(Weather::NoChannels),
+    ]
+}
+
+fn plan(nature: impl Strategy<Value = Nature>) -> impl Strategy<Value = Plan> {
+    (time(), 0..EXCHANGES, nature, prop::option::weighted(0.2, span()))
+        .prop_map(|(at, exchange, nature, withdrawn_after)| Plan { at, exchange, nature, withdrawn_after })
+}
+
+prop_compose! {
+    fn scenario()(
+        seed in any::<u64>(),
+        copies in prop::collection::vec(plan(nature()), 1..40),
+        moods in prop::collection::vec((time(), 0..EXCHANGES, mood()), 0..12),
+        weather in prop::collection::vec((time(), weather()), 0..5),
+        names_exchange in any::<bool>(),
+    ) -> Scenario {
+        Scenario { seed, copies, moods, weather, names_exchange }
+    }
+}
+
+prop_compose! {
+    /// Exchange 0 is well, and so is the connection. The others are not.
+    fn with_a_healthy_exchange()(
+        seed in any::<u64>(),
+        mut copies in prop::collection::vec(plan(prop_oneof![6 => Just(Nature::Fine), 1 => Just(Nature::Malformed)]), 1..60),
+        moods in prop::collection::vec((time(), 1..EXCHANGES, mood()), 0..12),
+        names_exchange in any::<bool>(),
+    ) -> Scenario {
+        for copy in &mut copies {
+            copy.nature = if copy.exchange == 0 { Nature::Fine } else { copy.nature };
+        }
+        Scenario { seed, copies, moods, weather: Vec::new(), names_exchange }
+    }
+}
+
+proptest! {
+    #![proptest_config(worlds(200))]
+
+    /// The model itself checks, at each step, that only what is stored is reported as confirmed, once; that nothing is sent for
+    /// nobody, or while it is under way; that what was refused rests as long as it must; and that memory is bounded.
+    #[test]
+    fn whatever_the_broker_does_each_copy_is_confirmed_in_the_end_and_none_is_multiplied(scenario in scenario()) {
+        let world = World::run(&scenario);
+        for (plan, fate) in scenario.copies.iter().zip(&world.fates) {
+            let is_settled = match plan.nature {
+                Nature::Fine => fate.confirmed_at.is_some(),
+                Nature::Malformed | Nature::Deadly => fate.is_unpublishable,
+            };
+            prop_assert!(is_settled || fate.is_withdrawn, "{plan:?} {fate:?}");
+            prop_assert!(fate.stored <= 1 + fate.excuses, "{plan:?} {fate:?}");
+        }
+        prop_assert!(world.outbox.copies.is_empty() && world.outbox.queue.is_empty() && world.outbox.trials.is_empty());
+    }
+
+    #[test]
+    fn a_healthy_copy_waits_for_no_other(scenario in with_a_healthy_exchange()) {
+        let world = World::run(&scenario);
+        // Whoever was on the main lane when it was closed over a stranger waits for a new one, or for one of its own.
+        let copies = scenario.copies.len() as u64;
+        let limit = Duration::from_millis(4 * LATENCY * (2 + u64::from(world.closes) + copies / 16));
+        for (plan, fate) in scenario.copies.iter().zip(&world.fates).filter(|(plan, _)| plan.exchange == 0) {
+            let waited = fate.confirmed_at.map(|at| at - fate.submitted_at);
+            prop_assert!(fate.is_withdrawn || waited.is_some_and(|waited| waited <= limit), "{waited:?} of {limit:?} {plan:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A connection that publishes, and what comes from it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
+use lapin::{Connection, Event};
+
+use super::lane::{Lane, PublishResult};
+use super::outbox::LaneId;
+use super::request::Request;
+use crate::error::Error;
+
+/// A connection and everything under way on it. When it is replaced, nothing of it is awaited any longer.
+pub(super) struct Session {
+    pub(super) connection: Arc<Connection>,
+    pub(super) events: BoxStream<'static, Event>,
+    pub(super) lanes: HashMap<LaneId, Lane>,
+    /// Each is awaited to its end, because lapin keeps those that are dropped.
+    pub(super) confirms: FuturesUnordered<BoxFuture<'static, PublishResult>>,
+    pub(super) operations: FuturesUnordered<BoxFuture<'static, Completion>>,
+    /// How long to wait for the event that says why the connection ended.
+    pub(super) ends_by: Option<Instant>,
+    /// The outbox knows of its end. What is left of it is awaited until another connection replaces it.
+    pub(super) is_over: bool,
+}
+
+/// An operation that the broker was asked for has ended.
+pub(super) enum Completion {
+    Opened(LaneId, lapin::Result<Box<Lane>>),
+    Closed,
+    Probed,
+    Repaired,
+}
+
+/// What the publishing task waits for.
+pub(super) enum Input {
+    Request(Option<Request>),
+    Connected(Result<Arc<Connection>, Error>),
+    Answered(Box<PublishResult>),
+    Done(Completion),
+    Event(Option<Event>),
+    /// It is time to ask the outbox again.
+    Time,
+    /// The connection ended without saying why.
+    Ended,
+}
+
+/// How long the event that says why a connection ended may take.
+const NEWS_LIMIT: Duration = Duration::from_secs(1);
+
+impl Session {
+    pub(super) fn new(connection: Arc<Connection>) -> Self {
+        let events = connection.events_listener().boxed();
+        let mut session = Self {
+            connection,
+            events,
+            lanes: HashMap::new(),
+            confirms: FuturesUnordered::new(),
+            operations: FuturesUnordered::new(),
+            ends_by: None,
+            is_over: false,
+        };
+        session.is_connected(Instant::now());
+        session
+    }
+
+    /// When a connection ends, everything on it ends. The event that says why comes soon after, if not before.
+    pub(super) fn is_connected(&mut self, now: Instant) -> bool {
+        let is_connected = self.connection.status().connected();
+        if !is_connected {
+            self.ends_by.get_or_insert(now + NEWS_LIMIT);
+        }
+        is_connected
+    }
+
+    /// All results that have arrived by now.
+    pub(super) fn ready(&mut self, first: PublishResult) -> Vec<PublishResult> {
+        let mut outcomes = vec![first];
+        while let Some(Some(outcome)) = self.confirms.next().now_or_never() {
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+}
+
+pub(super) async fn next_of(session: Option<&mut Session>) -> Input {
+    let Some(session) = session else { return std::future::pending().await };
+    tokio::select! {
+        event = session.events.next(), if !session.is_over => Input::Event(event),
+        Some(outcome) = session.confirms.next(), if !session.confirms.is_empty() => Input::Answered(Box::new(outcome)),
+        Some(completion) = session.operations.next(), if !session.operations.is_empty() => Input::Done(completion),
+        () = sleep_until(session.ends_by), if !session.is_over => Input::Ended,
+        else => std::future::pending().await,
+    }
+}
+
+pub(super) async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

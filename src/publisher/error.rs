@@ -1,0 +1,122 @@
+//! Why a message could not be published.
+
+use std::time::Duration;
+
+use crate::error::{Error, Problem, describe};
+use crate::timestamp::Timestamp;
+
+crate::debug::debug_is_display!(PublishError);
+
+/// Why a message could not be published.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// No queue takes the message, so the broker returned it.
+    #[error("no queue takes a message to {}; {}", destination(exchange, routing_key), remedy(exchange, routing_key))]
+    Unroutable {
+        /// The exchange; empty for the default exchange.
+        exchange: String,
+        /// The routing key.
+        routing_key: String,
+    },
+    /// The exchange does not exist.
+    #[error("there is no exchange {exchange:?}: {problem}; check its name, and declare it first")]
+    NoExchange {
+        /// The exchange.
+        exchange: String,
+        /// What the broker said.
+        #[source]
+        problem: Problem,
+    },
+    /// The broker refused the message, as a full queue does.
+    #[error(
+        "the broker refused a message to {}: a queue is full, or cannot store it; check its length limits",
+        destination(exchange, routing_key)
+    )]
+    Refused {
+        /// The exchange; empty for the default exchange.
+        exchange: String,
+        /// The routing key.
+        routing_key: String,
+    },
+    /// The message's deadline has passed. It was not sent, because nobody would handle it.
+    #[error("the deadline of the message was {} ago; it was not sent", ago(now.since(*deadline)))]
+    Expired {
+        /// The deadline.
+        deadline: Timestamp,
+        /// When the message was to be sent.
+        now: Timestamp,
+    },
+    /// A name or property of the message is longer than AMQP allows.
+    #[error("{what} has {bytes} bytes, and may have {limit}")]
+    TooLong {
+        /// What is too long.
+        what: String,
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be.
+        limit: usize,
+    },
+    /// The connection failed, the broker did not answer, or the user may not publish here.
+    #[error(transparent)]
+    Broker(#[from] Error),
+}
+
+impl PublishError {
+    /// Whether publishing the same message again can help. It may have been published already.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Broker(error) => error.is_transient(),
+            Self::Refused { .. } => true,
+            Self::Unroutable { .. } | Self::NoExchange { .. } | Self::Expired { .. } | Self::TooLong { .. } => false,
+        }
+    }
+
+    /// For `error.type`.
+    pub(super) fn class(&self) -> &'static str {
+        match self {
+            Self::Unroutable { .. } => "unroutable",
+            Self::NoExchange { .. } => "no_exchange",
+            Self::Refused { .. } => "refused",
+            Self::Expired { .. } => "expired",
+            Self::TooLong { .. } => "too_long",
+            Self::Broker(_) => "broker",
+        }
+    }
+
+    pub(super) fn unroutable(exchange: &str, routing_key: &str) -> Self {
+        Self::Unroutable { exchange: exchange.to_owned(), routing_key: routing_key.to_owned() }
+    }
+
+    pub(super) fn refused(exchange: &str, routing_key: &str) -> Self {
+        Self::Refused { exchange: exchange.to_owned(), routing_key: routing_key.to_owned() }
+    }
+
+    pub(super) fn of_operation(exchange: &str, what: &str, error: &lapin::Error) -> Self {
+        // Alike on 3.10, 4.0 and 4.3.
+        if describe(error).starts_with("NOT_FOUND - no exchange ") {
+            return Self::NoExchange { exchange: exchange.to_owned(), problem: error.into() };
+        }
+        Error::of_operation(what, error).into()
+    }
+}
+
+/// Where a message goes, as an error says it.
+pub(super) fn destination(exchange: &str, routing_key: &str) -> String {
+    if exchange.is_empty() {
+        return format!("queue {routing_key:?}");
+    }
+    format!("exchange {exchange:?} with routing key {routing_key:?}")
+}
+
+/// A time span without the fractions of a second, which nobody needs of a long one.
+fn ago(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(if time < Duration::from_secs(1) { time } else { Duration::from_secs(time.as_secs()) })
+}
+
+fn remedy(exchange: &str, routing_key: &str) -> String {
+    if exchange.is_empty() {
+        return format!("start its service, or declare it with `rehop topology declare --queue {routing_key}`");
+    }
+    "bind a queue that takes this routing key".to_owned()
+}

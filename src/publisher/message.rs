@@ -1,0 +1,242 @@
+//! A message to publish. Pure: no I/O, no clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use serde::Serialize;
+
+use super::error::PublishError;
+use crate::message::HeaderValue;
+use crate::timestamp::Timestamp;
+use crate::wire::{MAX_HEADER_BYTES, encoded_size};
+
+/// A message to publish: where to, a body, and properties.
+///
+/// It gets an id when it is made, so publishing the same value again is recognised as a duplicate.
+///
+/// ```
+/// use rehop::Publish;
+/// let message = Publish::to("shop", "order.created").bytes("7").message_id("order-7").header("tenant", "a");
+/// assert_eq!(message.id(), "order-7");
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is sent until Publisher::publish"]
+pub struct Publish {
+    exchange: String,
+    routing_key: String,
+    body: Bytes,
+    id: String,
+    content_type: Option<String>,
+    correlation_id: Option<String>,
+    kind: Option<String>,
+    deadline: Option<Timestamp>,
+    headers: BTreeMap<String, AMQPValue>,
+}
+
+/// A message as it is sent.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) exchange: ShortString,
+    pub(super) routing_key: ShortString,
+    pub(super) properties: BasicProperties,
+    pub(super) body: Bytes,
+}
+
+impl Publish {
+    /// To an exchange, with a routing key.
+    pub fn to(exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
+        Self {
+            exchange: exchange.into(),
+            routing_key: routing_key.into(),
+            body: Bytes::new(),
+            id: format!("{:032x}", rand::random::<u128>()),
+            content_type: None,
+            correlation_id: None,
+            kind: None,
+            deadline: None,
+            headers: BTreeMap::new(),
+        }
+    }
+
+    /// Directly to a queue, through the default exchange.
+    pub fn to_queue(queue: impl Into<String>) -> Self {
+        Self::to("", queue)
+    }
+
+    /// With this body, as it is. The default is an empty body.
+    pub fn bytes(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// With this value as JSON, and the content type `application/json`.
+    ///
+    /// # Errors
+    ///
+    /// When the value cannot be written as JSON, for instance a map whose keys are not text.
+    pub fn json(self, body: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(self.bytes(serde_json::to_vec(body)?).content_type("application/json"))
+    }
+
+    /// The `content_type` property.
+    pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
+        self.content_type = Some(content_type.into());
+        self
+    }
+
+    /// The `message_id` property: the same for each copy of one message, so that a consumer can recognise duplicates. The default
+    /// is a random id.
+    pub fn message_id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// The `correlation_id` property.
+    pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
+        self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// The `type` property.
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// The message gets no attempt from this time on. The default is the consuming service's `retry.max_age`.
+    pub fn deadline(mut self, deadline: impl Into<Timestamp>) -> Self {
+        self.deadline = Some(deadline.into());
+        self
+    }
+
+    /// A header. The current trace context is added anyway.
+    pub fn header<'a>(mut self, name: impl Into<String>, value: impl Into<HeaderValue<'a>>) -> Self {
+        self.headers.insert(name.into(), value.into().to_amqp());
+        self
+    }
+
+    /// The message id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn exchange(&self) -> &str {
+        &self.exchange
+    }
+
+    pub(super) fn routing_key(&self) -> &str {
+        &self.routing_key
+    }
+
+    /// The message as it is sent, with its deadline and its trace context. A trace context that was set as a header stays if there
+    /// is no current one.
+    pub(super) fn write(
+        self,
+        expiry_header: &str,
+        trace: Vec<(&'static str, String)>,
+        now: Timestamp,
+    ) -> Result<Written, PublishError> {
+        if let Some(deadline) = self.deadline
+            && deadline.since(now) == Duration::ZERO
+        {
+            return Err(PublishError::Expired { deadline, now });
+        }
+        let mut headers = self.headers;
+        headers.extend(trace.into_iter().map(|(name, value)| (name.to_owned(), AMQPValue::LongString(value.into()))));
+        let mut table = BTreeMap::new();
+        for (name, value) in headers {
+            table.insert(short("a header's name", name)?, value);
+        }
+        if let Some(deadline) = self.deadline {
+            table.insert(short("expiry_header", expiry_header)?, AMQPValue::LongLongInt(deadline.as_millis()));
+        }
+        // The broker would close the connection, and with it whatever else is being published.
+        let bytes = encoded_size(&table);
+        if bytes > MAX_HEADER_BYTES {
+            return Err(PublishError::TooLong { what: "the header table".to_owned(), bytes, limit: MAX_HEADER_BYTES });
+        }
+        let mut properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_message_id(short("the message id", self.id)?)
+            .with_headers(FieldTable::from(table));
+        if let Some(content_type) = self.content_type {
+            properties = properties.with_content_type(short("the content type", content_type)?);
+        }
+        if let Some(id) = self.correlation_id {
+            properties = properties.with_correlation_id(short("the correlation id", id)?);
+        }
+        if let Some(kind) = self.kind {
+            properties = properties.with_type(short("the type", kind)?);
+        }
+        Ok(Written {
+            exchange: short("the exchange's name", self.exchange)?,
+            routing_key: short("the routing key", self.routing_key)?,
+            properties,
+            body: self.body,
+        })
+    }
+}
+
+fn short(what: &str, text: impl Into<String>) -> Result<ShortString, PublishError> {
+    let text = text.into();
+    let bytes = text.len();
+    ShortString::try_new(text).map_err(|_| PublishError::TooLong { what: what.to_owned(), bytes, limit: 255 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    #[test]
+    fn a_message_is_written_with_its_deadline_and_the_current_trace_context() {
+        let message = Publish::to_queue("orders").header("traceparent", "old").header("tenant", "a");
+        let message = message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).kind("Order");
+        let id = message.id().to_owned();
+        let written = message.write("deadline", vec![("traceparent", "new".to_owned())], NOW).unwrap();
+        let headers = written.properties.headers().as_ref().unwrap().inner();
+        let names: Vec<_> = headers.keys().map(ShortString::as_str).collect();
+        assert_eq!(names, ["deadline", "tenant", "traceparent"]);
+        assert_eq!(headers["deadline"], AMQPValue::LongLongInt(1_700_000_001_000));
+        assert_eq!(headers["traceparent"], AMQPValue::LongString("new".into()));
+        assert_eq!(written.properties.message_id().as_ref().unwrap().as_str(), id);
+        assert_eq!(*written.properties.delivery_mode(), Some(2));
+        assert_eq!(
+            (written.exchange.as_str(), written.routing_key.as_str(), &*written.body),
+            ("", "orders", &b"7"[..])
+        );
+    }
+
+    #[test]
+    fn each_message_has_an_id_of_its_own_and_its_copies_share_it() {
+        let (one, other) = (Publish::to_queue("orders"), Publish::to_queue("orders"));
+        assert_ne!(one.id(), other.id());
+        assert_eq!(one.clone().id(), one.id());
+    }
+
+    #[test]
+    fn what_cannot_be_published_is_an_error_before_it_is_sent() {
+        let check = |message: Publish, expected: &str| {
+            let error = message.write("rehop-expires-at", Vec::new(), NOW).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(!error.is_transient());
+        };
+        let message = || Publish::to_queue("orders");
+        let long = "x".repeat(256);
+        check(
+            message().deadline(Timestamp::from_millis(NOW.as_millis() - 1_500)),
+            "the deadline of the message was 1s ago; it was not sent",
+        );
+        check(message().deadline(NOW), "the deadline of the message was 0s ago; it was not sent");
+        check(Publish::to_queue(&long), "the routing key has 256 bytes, and may have 255");
+        check(Publish::to(&long, ""), "the exchange's name has 256 bytes, and may have 255");
+        check(message().message_id(&long), "the message id has 256 bytes, and may have 255");
+        check(message().header(&long, ""), "a header's name has 256 bytes, and may have 255");
+        let error = message().header("h", &*"x".repeat(200_000)).write("e", Vec::new(), NOW).unwrap_err().to_string();
+        assert!(error.starts_with("the header table has 20"), "{error}");
+    }
+}

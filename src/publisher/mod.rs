@@ -1,0 +1,180 @@
+//! Publishes messages for a service: each is confirmed by the broker, or an error that says what is wrong.
+//!
+//! Unlike a copy, such a message is not retried here: whoever publishes it learns at once that nothing takes it. At most one
+//! message is under way on a channel, so a return or a closed channel belongs to it alone.
+
+mod error;
+mod message;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use lapin::{Channel, Confirmation};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+pub use self::error::PublishError;
+pub use self::message::Publish;
+use self::message::Written;
+use crate::broker::answer::answer;
+use crate::broker::connection::Link;
+use crate::error::Error;
+use crate::publish::channel;
+use crate::settings::{Settings, address};
+use crate::telemetry::metrics::{Instruments, PublisherMetrics};
+use crate::telemetry::producer::PublishSpan;
+
+/// How many messages are under way at a time, each on a channel of its own. Further ones wait.
+const MAX_CHANNELS: usize = 64;
+
+/// Publishes messages, with confirms, on a connection of its own. Clones share it.
+///
+/// lapin logs a message that no queue takes, with its body, as a warning: filter by `lapin=error`, as rehop's own subscriber does.
+///
+/// A message is persistent and has an id, and it carries the current trace context. [`publish`](Self::publish) returns when the
+/// broker has confirmed it. A lost connection is opened again for the next message. For throughput, publish concurrently: up to
+/// 64 messages are under way at a time.
+///
+/// ```no_run
+/// use std::time::{Duration, SystemTime};
+/// use rehop::{Publish, Publisher, Settings};
+///
+/// # #[derive(serde::Serialize)] struct Order { id: u64 }
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let publisher = Publisher::connect(&Settings::load()?).await?;
+/// let order = Order { id: 7 };
+/// publisher
+///     .publish(Publish::to_queue("orders").json(&order)?.deadline(SystemTime::now() + Duration::from_secs(3600)))
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Publisher(Arc<Inner>);
+
+struct Inner {
+    link: Link,
+    /// Host and port, for spans.
+    server: (String, u16),
+    expiry_header: String,
+    metrics: PublisherMetrics,
+    slots: Semaphore,
+    /// Channels on which nothing is under way.
+    idle: Mutex<Vec<Channel>>,
+}
+
+impl Publisher {
+    /// Connects to the broker. Set up [telemetry](crate::telemetry) first, if its metrics are to be recorded. Of the settings, `broker`, `namespace` (for the connection's name) and `expiry_header` matter.
+    ///
+    /// # Errors
+    ///
+    /// When the settings are wrong, when the broker refuses the login, or when it is unreachable for longer than
+    /// `broker.startup_timeout`.
+    pub async fn connect(settings: &Settings) -> Result<Self, Error> {
+        let settings = settings.resolve()?.settings;
+        let link = Link::new(format!("{} publisher", settings.namespace), settings.broker.clone());
+        link.start().await?;
+        // With several addresses, the one in use may change under a span.
+        let server = match &address::uris(&settings.broker).unwrap_or_default()[..] {
+            [uri] => (uri.authority.host.clone(), uri.authority.port),
+            _ => Default::default(),
+        };
+        Ok(Self(Arc::new(Inner {
+            link,
+            server,
+            expiry_header: settings.expiry_header,
+            metrics: PublisherMetrics::new(Instruments::new()),
+            slots: Semaphore::new(MAX_CHANNELS),
+            idle: Mutex::default(),
+        })))
+    }
+
+    /// Publishes a message and returns when the broker has confirmed it.
+    ///
+    /// If the future is dropped, or after an error that [is transient](PublishError::is_transient), the message may have been
+    /// published. Publish it again with the same [id](Publish::id), so that its consumer can recognise a duplicate.
+    ///
+    /// # Errors
+    ///
+    /// When no queue takes the message, its exchange does not exist, its deadline has passed, the broker refuses it, or the
+    /// connection is lost. Nothing is confirmed then.
+    pub async fn publish(&self, message: Publish) -> Result<(), PublishError> {
+        let Inner { link, server, expiry_header, metrics, slots, .. } = &*self.0;
+        let started = Instant::now();
+        let destination = [message.exchange(), message.routing_key()].into_iter().find(|name| !name.is_empty());
+        let destination = destination.unwrap_or_default().to_owned();
+        let span = PublishSpan::start(message.exchange(), message.routing_key(), message.id(), (&server.0, server.1));
+        let written = message.write(expiry_header, span.headers(), SystemTime::now().into());
+        let published = async {
+            let written = written?;
+            // Before the slot: all who wait for a connection share its failure, also those who would wait for a slot.
+            link.get().await?;
+            let _slot = slots.acquire().await;
+            self.send(written, link.answer_timeout()).await
+        };
+        let published = published.await;
+        if let Err(error) = &published {
+            span.failed(error.class(), error.to_string());
+        }
+        metrics.published(&destination, started.elapsed(), published.as_ref().err().map(PublishError::class));
+        published
+    }
+
+    /// Closes the connection. Without this it is closed when the process ends, or when the broker misses the heartbeats.
+    pub async fn close(self) {
+        self.0.link.close().await;
+    }
+
+    async fn send(&self, message: Written, limit: Duration) -> Result<(), PublishError> {
+        let Written { exchange, routing_key, properties, body } = message;
+        let (to, key) = (exchange.to_string(), routing_key.to_string());
+        let what = format!("publishing to {}", error::destination(&to, &key));
+        // What is sent to a blocked connection waits in the client, and would be published after the caller was told that it is not.
+        if timeout(limit, self.0.link.unblocked()).await.is_err() {
+            return Err(Error::Timeout { what, limit }.into());
+        }
+        let channel = match self.take_idle() {
+            Some(channel) => channel,
+            None => self.open_channel(limit).await?,
+        };
+        // A channel is used again only after its message is confirmed or refused. Until then a return could still come on it.
+        let publishing = channel::publish(&channel, exchange, routing_key, &body, properties, true);
+        let Ok(result) = timeout(limit, publishing).await else {
+            return Err(Error::Timeout { what, limit }.into());
+        };
+        let confirmation = result.map_err(|error| PublishError::of_operation(&to, &what, &error))?;
+        self.idle().push(channel);
+        match confirmation {
+            Confirmation::Ack(None) => Ok(()),
+            Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => Err(PublishError::unroutable(&to, &key)),
+            // The channel confirms, so the last of these does not occur.
+            Confirmation::Nack(None) | Confirmation::NotRequested => Err(PublishError::refused(&to, &key)),
+        }
+    }
+
+    /// A connection that answers nothing may look alive, so it is given up, and the next message is published by another.
+    async fn open_channel(&self, limit: Duration) -> Result<Channel, Error> {
+        let connection = self.0.link.get().await?;
+        let opened = answer("opening a channel", limit, channel::open(&connection)).await;
+        if matches!(opened, Err(Error::Timeout { .. })) && !self.0.link.state().is_blocked {
+            self.0.link.abandon(&connection);
+        }
+        opened
+    }
+
+    /// A channel that works. Those of a lost connection are dropped.
+    fn take_idle(&self) -> Option<Channel> {
+        let mut idle = self.idle();
+        idle.retain(|channel| channel.status().connected());
+        idle.pop()
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Channel>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher").field("server", &self.0.server).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,224 @@
+//! The decision: what becomes of a message, from plain data and the time.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::failure::{Failure, Kind};
+use crate::retry::ledger::Ledger;
+use crate::retry::policy::{Ending, RetryPolicy, Treatment};
+use crate::timestamp::Timestamp;
+use crate::wait::jitter::{Draw, Range};
+use crate::wait::{Path, Route};
+
+/// Why a message gets no further attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Every attempt that the policy allows has failed.
+    Exhausted,
+    /// The handler called the failure permanent, or the policy treats its class as permanent.
+    Permanent,
+    /// Its deadline has passed, or would pass during the wait.
+    Expired,
+    /// Its body could not be decoded.
+    Undecodable,
+    /// The handler asked for a longer delay than the policy can make: see [`RetryPolicy::longest_wait`].
+    DelayTooLong,
+    /// Its handler deferred it once more than `retry.max_defers` allows.
+    DeferredTooOften,
+    /// The handler discarded it, or the policy discards the failure's class.
+    Discarded,
+    /// Its own headers leave no room for rehop's, so it cannot wait; or the broker accepts no copy of it, and has parked it
+    /// itself. Either way it is parked without a history.
+    Unpublishable,
+}
+
+impl Reason {
+    /// The word that headers, spans and metrics use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Permanent => "permanent",
+            Self::Expired => "expired",
+            Self::Undecodable => "undecodable",
+            Self::DelayTooLong => "delay_too_long",
+            Self::DeferredTooOften => "deferred_too_often",
+            Self::Discarded => "discarded",
+            Self::Unpublishable => "unpublishable",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What was chosen for a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Handled.
+    Ack,
+    /// Back to the head of the queue, counted by the broker.
+    Requeue,
+    /// Away for `leg`, by this path; the whole wait is over at `due`. A defer spends neither an attempt nor a wait of the policy.
+    Wait { path: Path, leg: Duration, due: Timestamp, is_defer: bool },
+    /// To the parked queue.
+    Park(Reason),
+    /// Acked and kept nowhere.
+    Discard(Reason),
+}
+
+/// Decides before an attempt. An expired message is not attempted. One whose wait is not over waits again: no tier was long enough
+/// for the whole wait, a binding of the ladder was missing, or the clock that began it runs ahead of this one. If the policy cannot
+/// make what is left of the wait, because it is not the policy that began it, the message is parked: no attempt comes early.
+pub(crate) fn decide_before(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp) -> Option<Decision> {
+    if is_expired_at(ledger, now) {
+        return Some(end(policy.on_expired, Reason::Expired));
+    }
+    let due = ledger.wait_unfinished.filter(|due| *due > now)?;
+    let Some(Route { path, leg, total }) = route_asked(policy, ledger, due.since(now), now) else {
+        return Some(Decision::Park(Reason::DelayTooLong));
+    };
+    Some(if is_expired_at(ledger, now + total) {
+        end(policy.on_expired, Reason::Expired)
+    } else {
+        Decision::Wait { path, leg, due, is_defer: false }
+    })
+}
+
+/// Decides after an attempt, or after a body that did not decode.
+pub(crate) fn decide(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    result: &Result<(), Failure>,
+    now: Timestamp,
+    draw: Draw,
+) -> Decision {
+    let Err(failure) = result else { return Decision::Ack };
+    let treatment = match failure.kind() {
+        Kind::Undecodable => return Decision::Park(Reason::Undecodable),
+        Kind::Unclassified => policy.errors.get(failure.class()).copied().unwrap_or(Treatment::Transient),
+        Kind::Transient => Treatment::Transient,
+        Kind::Requeue => Treatment::Requeue,
+        Kind::Permanent => Treatment::Permanent,
+        Kind::Discard => Treatment::Discard,
+        Kind::Defer => Treatment::Defer,
+    };
+    let immediate_is_left = ledger.redeliveries.is_some_and(|count| count < policy.immediate);
+    match treatment {
+        Treatment::Permanent => Decision::Park(Reason::Permanent),
+        Treatment::Discard => Decision::Discard(Reason::Discarded),
+        Treatment::Transient | Treatment::Requeue | Treatment::Defer if is_expired_at(ledger, now) => {
+            end(policy.on_expired, Reason::Expired)
+        }
+        Treatment::Defer if failure.retry_after().is_some() => {
+            defer(policy, ledger, failure.retry_after().unwrap_or_default(), now, draw)
+        }
+        Treatment::Transient | Treatment::Requeue | Treatment::Defer
+            if immediate_is_left && failure.retry_after().is_none() =>
+        {
+            Decision::Requeue
+        }
+        Treatment::Transient | Treatment::Requeue | Treatment::Defer => {
+            wait(policy, ledger, failure.retry_after(), now, draw)
+        }
+    }
+}
+
+/// Decides on a message that cannot wait in this process for as long as it should. It goes back to its queue and starts again, if the
+/// broker has counted fewer `redeliveries` than the limit. Otherwise it is parked: what is not counted would come again without end, and
+/// past the limit the broker would delete it if the queue has no dead-letter exchange.
+pub(crate) fn give_back(policy: &RetryPolicy, redeliveries: Option<u32>) -> Decision {
+    match redeliveries {
+        Some(count) if count < policy.delivery_limit => Decision::Requeue,
+        _ => Decision::Park(Reason::Exhausted),
+    }
+}
+
+fn wait(policy: &RetryPolicy, ledger: &Ledger, asked: Option<Duration>, now: Timestamp, draw: Draw) -> Decision {
+    if is_canary(ledger) {
+        return Decision::Park(Reason::Exhausted);
+    }
+    let Some(delay) = policy.delays.get(ledger.hop as usize) else {
+        return end(policy.on_exhausted, Reason::Exhausted);
+    };
+    let route = match asked {
+        Some(asked) => {
+            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now), draw);
+            route_asked(policy, ledger, jittered, now)
+        }
+        None => policy.strategy.route(policy.jitter.of_policy(*delay, range(policy, ledger), draw)),
+    };
+    away(policy, ledger, route, false, now)
+}
+
+fn defer(policy: &RetryPolicy, ledger: &Ledger, asked: Duration, now: Timestamp, draw: Draw) -> Decision {
+    if is_canary(ledger) {
+        return Decision::Park(Reason::Exhausted);
+    }
+    if ledger.defers >= policy.max_defers {
+        return Decision::Park(Reason::DeferredTooOften);
+    }
+    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now), draw);
+    let route = route_asked(policy, ledger, jittered, now);
+    if route.is_some_and(|route| route.path == Path::Return) {
+        // The broker counts what is returned to it, and nothing else would bound it.
+        return wait(policy, ledger, Some(asked), now, draw);
+    }
+    away(policy, ledger, route, true, now)
+}
+
+/// A canary is parked instead of waiting, also where the policy would discard it: whoever replays the others waits for its fate.
+fn is_canary(ledger: &Ledger) -> bool {
+    ledger.replay.as_ref().is_some_and(|replay| replay.is_canary)
+}
+
+/// What decorrelated jitter draws from.
+fn range(policy: &RetryPolicy, ledger: &Ledger) -> Range {
+    let first = policy.delays.first().copied().unwrap_or_default();
+    let longest = policy.delays.iter().max().copied().unwrap_or_default();
+    Range { first, longest, previous: ledger.wait.map(|wait| wait.due.since(wait.since)) }
+}
+
+/// The wait for a delay that was asked for. Where the strategy would hold the message for longer than this process may, that is on the
+/// ladder, if there is one.
+fn route_asked(policy: &RetryPolicy, ledger: &Ledger, delay: Duration, now: Timestamp) -> Option<Route> {
+    let route = policy.route_asked(delay)?;
+    let fits = route.path != Path::Hold || ledger.hold_until.is_none_or(|until| now + route.total <= until);
+    if fits { Some(route) } else { policy.used_ladder()?.route(delay) }
+}
+
+/// The longest delay that jitter may make: it makes no wait too long that would not be.
+fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp) -> Duration {
+    let held = ledger.hold_until.filter(|_| policy.used_ladder().is_none()).map(|until| until.since(now));
+    let alive = ledger.deadline.map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
+    [held, alive].into_iter().flatten().fold(policy.longest_wait(), Duration::min)
+}
+
+fn away(policy: &RetryPolicy, ledger: &Ledger, route: Option<Route>, is_defer: bool, now: Timestamp) -> Decision {
+    let Some(Route { path, leg, total }) = route else {
+        return Decision::Park(Reason::DelayTooLong);
+    };
+    let due = now + total;
+    if is_expired_at(ledger, due) {
+        return end(policy.on_expired, Reason::Expired);
+    }
+    Decision::Wait { path, leg, due, is_defer }
+}
+
+/// Whether the message's deadline has passed at that moment.
+fn is_expired_at(ledger: &Ledger, moment: Timestamp) -> bool {
+    ledger.deadline.is_some_and(|deadline| moment >= deadline)
+}
+
+fn end(ending: Ending, reason: Reason) -> Decision {
+    match ending {
+        Ending::Park => Decision::Park(reason),
+        Ending::Discard => Decision::Discard(reason),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,243 @@
+//! The service: its builder, and its run from the first connection to the last.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use crate::broker::connection::Link;
+use crate::broker::keeper::Keeper;
+use crate::broker::name::short;
+use crate::consume::ack_timeout::{AckTimeout, Unsettled};
+use crate::consume::context::QueueContext;
+use crate::consume::failure_log::log_counts;
+use crate::consume::inbox::Rules;
+use crate::consume::intake::Intake;
+use crate::consume::receipts::Receipts;
+use crate::consume::session::WorkQueue;
+use crate::consume::summary::{Summary, Tally};
+use crate::consume::worker::Worker;
+use crate::consumer::{AnyConsumer, Consumer, check_classes};
+use crate::decode::Decode;
+use crate::error::Error;
+use crate::handler::{AnyHandler, Handler};
+use crate::publish::CopyPublisher;
+use crate::settings::{Order, QueueConfig, Resolved, Settings};
+use crate::shutdown::Shutdown;
+use crate::status::Status;
+use crate::telemetry::metrics::Instruments;
+use crate::topology::{self, Names, Topology};
+
+/// Opens two connections to the broker, because an alarm would block acks on a connection that publishes (3.10, 4.0 and 4.3).
+///
+/// # Errors
+///
+/// When the settings contradict themselves, when the broker refuses the login, or when it is unreachable for longer than
+/// `broker.startup_timeout`.
+pub async fn connect(settings: &Settings) -> Result<Service, Error> {
+    let resolved = settings.resolve()?;
+    let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));
+    let (consuming, publishing) = (link("consuming"), link("publishing"));
+    consuming.start().await?;
+    publishing.start().await?;
+    let status = Status::new(&consuming, &publishing);
+    Ok(Service { resolved, consuming, publishing, consumers: Vec::new(), status, shutdown: None })
+}
+
+/// A connected service. Give it handlers, then await it.
+///
+/// ```no_run
+/// # use rehop::{Failure, Message};
+/// # #[derive(serde::Deserialize)] struct Order { id: u64 }
+/// # async fn charge(_: &Order) -> Result<(), std::io::Error> { Ok(()) }
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let settings = rehop::Settings::load()?;
+/// let summary = rehop::connect(&settings)
+///     .await?
+///     .consumer("orders", |order: Message<Order>| async move { Ok(charge(&order).await?) })
+///     .with_graceful_shutdown(rehop::shutdown_signal())
+///     .await?;
+/// println!("{summary}");
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is consumed until it is awaited"]
+pub struct Service {
+    resolved: Resolved,
+    consuming: Arc<Link>,
+    publishing: Arc<Link>,
+    consumers: Vec<AnyConsumer>,
+    status: Status,
+    shutdown: Option<BoxFuture<'static, ()>>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let queues: Vec<_> = self.consumers.iter().map(|consumer| &consumer.queue).collect();
+        f.debug_struct("Service").field("queues", &queues).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Consumes a queue as the settings say. Bodies are JSON.
+    pub fn consumer<T, H>(self, queue: impl Into<String>, handler: H) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        H: Handler<T>,
+    {
+        self.with_consumer(Consumer::new(queue, handler))
+    }
+
+    /// Consumes a queue as `consumer` specifies. What it leaves out is taken from the settings.
+    pub fn with_consumer<T, H, D>(mut self, consumer: Consumer<T, H, D>) -> Self
+    where
+        T: Send + 'static,
+        H: Handler<T>,
+        D: Decode<T>,
+    {
+        let consumer = AnyConsumer::from(consumer);
+        self.status.add(&consumer.queue);
+        self.consumers.push(consumer);
+        self
+    }
+
+    /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal): consuming ends, messages that no handler
+    /// has seen are handed back, and running handlers have `shutdown.grace` to finish. Without it the service runs until its task is dropped.
+    pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.shutdown = Some(shutdown.boxed());
+        self
+    }
+
+    /// How the service is doing, once it runs. Take it before the service is awaited, after its queues were added.
+    pub fn status(&self) -> Status {
+        self.status.clone()
+    }
+
+    async fn run(self) -> Result<Summary, Error> {
+        let Self { resolved, consuming, publishing, consumers, status, shutdown: requested } = self;
+        let settings = &resolved.settings;
+        let names = Names::new(&settings.namespace);
+        let plans = plan(&resolved, &names, consumers)?;
+        let configs: Vec<_> = plans.iter().map(|plan| plan.config.clone()).collect();
+        let (shutdown, instruments) = (Shutdown::new(settings.shutdown.grace), Instruments::new());
+        let tally = Arc::new(Tally::default());
+        let keeper = Arc::new(Keeper::new(
+            consuming.clone(),
+            settings.topology,
+            topology::shared(&names, &configs),
+            plans.iter().map(|plan| plan.topology.clone()).collect(),
+        ));
+        let retried = instruments.clone();
+        let publisher =
+            CopyPublisher::start(publishing.clone(), keeper.clone(), move |exchange| retried.publish_retried(exchange));
+        let receipts = Receipts::start(publishing.clone(), &names.report())?;
+        let ack_timeout = settings.broker.consumer_timeout;
+        let (intake, indexes) = Intake::new(configs.iter().map(|config| Rules::of(config, ack_timeout)));
+        // Aborts the running handlers even if the caller drops this future.
+        let aborted = intake.abort_on_drop();
+        let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
+        for (index, QueuePlan { config, handler, topology }) in indexes.into_iter().zip(plans) {
+            let state = status.state(&config.queue);
+            let ack_timeout_of_queue = AckTimeout::new(ack_timeout, config.policy.strategy());
+            let unsettled = Unsettled::new(config.order != Order::None);
+            let context =
+                QueueContext::new(settings, config, handler, (&publisher, &receipts), &instruments, &tally, state)?;
+            failure_logs.push(context.failures.clone());
+            let queue = WorkQueue {
+                context: Arc::new(context),
+                intake: intake.clone(),
+                index,
+                keeper: keeper.clone(),
+                publishing: publishing.clone(),
+                topology,
+                shutdown: shutdown.clone(),
+                answer_timeout: consuming.answer_timeout(),
+                ack_timeout: ack_timeout_of_queue,
+                unsettled: Mutex::new(unsettled),
+            };
+            workers.spawn(Worker { queue, consuming: consuming.clone(), ack_timeout }.run());
+        }
+        // Ends with the run.
+        let mut background = JoinSet::new();
+        let (stray, namespace) = (short(&names.stray())?, settings.namespace.clone());
+        let parked = instruments.clone();
+        background.spawn(async move {
+            let observe_parked = |work: &str, queue: &str, depth| parked.parked_depth(work, queue, depth);
+            keeper.watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked).await;
+        });
+        background.spawn(log_counts(failure_logs.clone()));
+        let ended = supervise(&mut workers, &shutdown, requested, &intake, &tally).await;
+        background.shutdown().await;
+        failure_logs.iter().for_each(|log| log.end());
+        drop(aborted);
+        drop((publisher, receipts));
+        shutdown.within(async { tokio::join!(consuming.close(), publishing.close()) }).await;
+        ended.map(|()| tally.summary())
+    }
+}
+
+impl IntoFuture for Service {
+    type Output = Result<Summary, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// One queue's settings, handler and topology.
+struct QueuePlan {
+    config: QueueConfig,
+    handler: Box<dyn AnyHandler>,
+    topology: Topology,
+}
+
+/// Checks what was set in code, before anything is declared or consumed.
+fn plan(resolved: &Resolved, names: &Names, consumers: Vec<AnyConsumer>) -> Result<Vec<QueuePlan>, Error> {
+    check_classes(&resolved.settings, &consumers)?;
+    let mut plans: Vec<QueuePlan> = Vec::new();
+    for AnyConsumer { queue, handler, consume, retry, .. } in consumers {
+        if plans.iter().any(|other| other.config.queue == queue) {
+            return Err(Error::TwoHandlers { queue });
+        }
+        let config = resolved.queue_with(&queue, &consume, retry.as_ref())?;
+        let topology = topology::own(names, &config);
+        plans.push(QueuePlan { config, handler, topology });
+    }
+    Ok(plans)
+}
+
+/// Waits for the shutdown. A consumer that cannot start stops the others as well.
+async fn supervise(
+    workers: &mut JoinSet<Result<(), Error>>,
+    shutdown: &Shutdown,
+    requested: Option<BoxFuture<'static, ()>>,
+    intake: &Intake,
+    tally: &Tally,
+) -> Result<(), Error> {
+    let mut requested = requested.unwrap_or_else(|| std::future::pending().boxed()).fuse();
+    let mut ended = Ok(());
+    loop {
+        tokio::select! {
+            () = &mut requested => shutdown.request(),
+            () = shutdown.over() => {
+                let unfinished = intake.running_in_all() as u64;
+                tally.update(|summary| summary.overrun(unfinished));
+                workers.shutdown().await;
+                return ended;
+            }
+            worker = workers.join_next() => match worker {
+                None => return ended,
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(error))) => {
+                    shutdown.request();
+                    ended = ended.and(Err(error));
+                }
+                Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+            },
+        }
+    }
+}

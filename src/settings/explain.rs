@@ -1,0 +1,90 @@
+//! Turns figment's errors into ours: they name the key and its source, and never quote the value.
+
+use figment::error::{Actual, Kind};
+use figment::{Figment, Metadata, Source};
+
+use super::SettingsError;
+
+/// The prefix of the variables that hold settings.
+pub(super) const PREFIX: &str = "REHOP_";
+
+/// Adds the source to an error found by validation, which knows only the key.
+pub(super) fn located(error: SettingsError, figment: &Figment) -> SettingsError {
+    let SettingsError::Invalid { key, problem, .. } = error else { return error };
+    let mut path = key.as_str();
+    let metadata = loop {
+        if let Some(metadata) = figment.find_metadata(path) {
+            break Some(metadata);
+        }
+        match path.rsplit_once('.') {
+            Some((parent, _)) => path = parent,
+            None => break None,
+        }
+    };
+    let from = metadata.map(|metadata| source_of(metadata, path));
+    SettingsError::Invalid { key, from, problem }
+}
+
+pub(super) fn source_of(metadata: &Metadata, path: &str) -> String {
+    match &metadata.source {
+        Some(Source::File(file)) => file.display().to_string(),
+        _ if metadata.name.contains("environment variable") => variable(path),
+        _ => metadata.name.to_string(),
+    }
+}
+
+/// The variable that holds this key. It may hold a whole list or table that contains it.
+pub(super) fn variable(path: &str) -> String {
+    let name = |path: &str| format!("{PREFIX}{}", path.replace('.', "__").to_uppercase());
+    let mut paths = std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent));
+    paths.find(|path| std::env::var_os(name(path)).is_some()).map_or_else(|| name(path), name)
+}
+
+/// figment's errors quote the value and do not name the variable. Ours name the variable and do not quote the value.
+pub(super) fn explain(error: figment::Error) -> SettingsError {
+    let mut key = error.path.join(".");
+    let problem = match &error.kind {
+        Kind::InvalidType(actual, expected) => format!("expected {expected}, found {}", type_of(actual)),
+        Kind::InvalidValue(_, expected) => format!("expected {expected}"),
+        Kind::InvalidLength(length, expected) => format!("expected {expected}, found {length} values"),
+        Kind::UnknownVariant(_, expected) => format!("expected one of {}", expected.join(", ")),
+        Kind::UnknownField(field, expected) => {
+            // In some layers figment's path includes the field, in others it does not.
+            if error.path.last() != Some(field) {
+                key = if key.is_empty() { field.clone() } else { format!("{key}.{field}") };
+            }
+            format!("unknown key; expected one of {}{}", expected.join(", "), remark(&key))
+        }
+        Kind::MissingField(field) => format!("the key `{field}` is missing"),
+        Kind::DuplicateField(field) => format!("the key `{field}` appears twice"),
+        Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) => "the number is out of range".to_owned(),
+        Kind::Message(message) => message.clone(),
+        Kind::Unsupported(actual) => format!("{} is not allowed here", type_of(actual)),
+        Kind::UnsupportedKey(_, expected) => format!("expected {expected} as key"),
+    };
+    let from = error.metadata.as_ref().map(|metadata| source_of(metadata, &key));
+    SettingsError::Invalid { key, from, problem }
+}
+
+/// What else to say about a key that is not there.
+fn remark(key: &str) -> &'static str {
+    let is_below_queues_or_retry = key.starts_with("queues.") || key.starts_with("retry.");
+    if is_below_queues_or_retry && key.ends_with(".ladder") {
+        return "; there is one ladder for each namespace: set it in [ladder], and run a queue that needs another one under another namespace";
+    }
+    ""
+}
+
+fn type_of(actual: &Actual) -> &'static str {
+    match actual {
+        Actual::Bool(_) => "a boolean",
+        Actual::Unsigned(_) | Actual::Signed(_) => "a number",
+        Actual::Float(_) => "a fraction",
+        Actual::Char(_) | Actual::Str(_) => "a string",
+        Actual::Bytes(_) => "bytes",
+        Actual::Unit | Actual::Option => "nothing",
+        Actual::Seq => "a list",
+        Actual::Map => "a table",
+        _ => "something else",
+    }
+}

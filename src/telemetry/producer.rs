@@ -1,0 +1,56 @@
+//! The span and the metrics of a message that a service publishes. The span is the parent of the chain's attempts.
+
+use std::sync::Arc;
+
+use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context, KeyValue, global};
+
+use super::{names, propagation};
+
+/// From the call until the confirm. It ends when it is dropped.
+pub(crate) struct PublishSpan {
+    context: Context,
+}
+
+impl PublishSpan {
+    /// A child of the current span.
+    pub(crate) fn start(exchange: &str, routing_key: &str, message_id: &str, server: (&str, u16)) -> Self {
+        let (template, destination) = if exchange.is_empty() {
+            (routing_key, routing_key.to_owned())
+        } else {
+            (exchange, format!("{exchange}:{routing_key}"))
+        };
+        let tracer = global::tracer("rehop");
+        // Routing keys may be ids, so the name has only the exchange.
+        let builder =
+            tracer.span_builder(format!("publish {template}")).with_kind(SpanKind::Producer).with_attributes([
+                KeyValue::new(names::SYSTEM, names::RABBITMQ),
+                KeyValue::new(names::OPERATION_NAME, "publish"),
+                KeyValue::new(names::OPERATION_TYPE, "send"),
+                KeyValue::new(names::DESTINATION_NAME, destination),
+                KeyValue::new(names::ROUTING_KEY, routing_key.to_owned()),
+                KeyValue::new(names::MESSAGE_ID, message_id.to_owned()),
+                KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(server.0)),
+                KeyValue::new(names::SERVER_PORT, i64::from(server.1)),
+            ]);
+        let parent = Context::current();
+        let span = tracer.build_with_context(builder, &parent);
+        Self { context: parent.with_span(span) }
+    }
+
+    /// The headers that make the message's attempts children of this span.
+    pub(crate) fn headers(&self) -> Vec<(&'static str, String)> {
+        propagation::headers_of(&self.context)
+    }
+
+    pub(crate) fn failed(&self, error_type: &'static str, text: String) {
+        self.context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
+        self.context.span().set_status(Status::error(text));
+    }
+}
+
+impl Drop for PublishSpan {
+    fn drop(&mut self) {
+        self.context.span().end();
+    }
+}

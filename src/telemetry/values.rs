@@ -1,0 +1,40 @@
+//! The values of a metric's attribute, kept few.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many values are told apart. Without a limit, a service that puts ids where a name is meant would create series without
+/// bound.
+const MOST: usize = 50;
+/// The semantic conventions' name for the rest.
+const OTHER: &str = "_OTHER";
+
+/// The values that an attribute had so far. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Values(Arc<Mutex<HashSet<String>>>);
+
+impl Values {
+    /// This value, or `_OTHER` if there are many others already.
+    pub(super) fn bounded(&self, value: &str) -> String {
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if values.contains(value) || (values.len() < MOST && values.insert(value.to_owned())) {
+            return value.to_owned();
+        }
+        OTHER.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_values_are_kept_and_the_rest_share_one() {
+        let values = Values::default();
+        for number in 0..MOST {
+            assert_eq!(values.bounded(&number.to_string()), number.to_string());
+        }
+        assert_eq!(values.bounded("one more"), OTHER);
+        assert_eq!(values.clone().bounded("0"), "0");
+    }
+}

@@ -1,0 +1,266 @@
+//! Messages for the unit tests of handlers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use crate::message::{Address, Delivery, HeaderValue, Message, Source};
+use crate::retry::ledger::{ErrorRecord, Ledger};
+use crate::retry::policy::RetryPolicy;
+use crate::settings::RetrySettings;
+use crate::timestamp::Timestamp;
+use crate::topology::Names;
+
+/// The namespace of a message that has waited.
+pub(super) const NAMESPACE: &str = "rehop";
+
+/// Starts a message with this body, to call a handler without a broker.
+///
+/// It is the first attempt of a message that was published to the queue `queue` through the default exchange, without a deadline,
+/// under the default policy. Its methods change that.
+///
+/// ```
+/// use rehop::testing::message;
+/// use rehop::{Failure, Message};
+///
+/// async fn greet(name: Message<String>) -> Result<(), Failure> {
+///     match name.header("lang").and_then(|lang| lang.as_text()) {
+///         Some("en") => Ok(()),
+///         _ if name.attempt() >= 3 => Err(Failure::permanent("no language")),
+///         _ => Err(Failure::transient("no language yet")),
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let english = message("Ada".to_owned()).header("lang", "en").build();
+/// assert!(greet(english).await.is_ok());
+///
+/// let third = message("Ada".to_owned()).attempt(3).build();
+/// assert_eq!(greet(third).await.unwrap_err().class(), "permanent");
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// Its methods panic if a text is longer than AMQP carries, 255 bytes.
+pub fn message<T>(body: T) -> MessageBuilder<T> {
+    let policy = RetryPolicy::new(&RetrySettings::default()).unwrap_or_else(|error| panic!("{error}"));
+    MessageBuilder {
+        body,
+        raw_body: Bytes::new(),
+        queue: "queue".to_owned(),
+        policy,
+        origin: None,
+        properties: BasicProperties::default(),
+        headers: BTreeMap::new(),
+        attempt: None,
+        hop: None,
+        deadline: None,
+        errors: Vec::new(),
+    }
+}
+
+/// A message for a test, started by [`message`].
+#[derive(Debug, Clone)]
+#[must_use = "it becomes a message by build()"]
+pub struct MessageBuilder<T> {
+    pub(super) body: T,
+    raw_body: Bytes,
+    pub(super) queue: String,
+    pub(super) policy: RetryPolicy,
+    origin: Option<Address>,
+    properties: BasicProperties,
+    headers: BTreeMap<ShortString, AMQPValue>,
+    attempt: Option<u32>,
+    hop: Option<u32>,
+    deadline: Option<Timestamp>,
+    errors: Vec<ErrorRecord>,
+}
+
+impl<T> MessageBuilder<T> {
+    /// The number of the attempt, from 1. Without [`hop`](Self::hop), the message has waited as often as the policy makes it wait by
+    /// then.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.attempt = Some(attempt.max(1));
+        self
+    }
+
+    /// How often the message has waited. Without [`attempt`](Self::attempt), this is the first attempt after the last wait.
+    pub fn hop(mut self, hop: u32) -> Self {
+        self.hop = Some(hop);
+        self
+    }
+
+    /// The queue that the message was consumed from.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// The policy of that queue, for [`Message::is_last_attempt`] and [`chain`](super::chain).
+    pub fn policy(mut self, policy: RetryPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// When the message expires. A message of its own has no deadline, unless the policy has a `max_age`.
+    pub fn deadline(mut self, deadline: Timestamp) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// The exchange and the routing key that the message was published to.
+    pub fn published_to(mut self, exchange: &str, routing_key: &str) -> Self {
+        self.origin = Some(Address { exchange: short(exchange), routing_key: short(routing_key) });
+        self
+    }
+
+    /// A failure of an earlier attempt, as [`Message::errors`] lists it. Each call adds one.
+    pub fn error(mut self, class: &str, message: &str) -> Self {
+        let attempt = u32::try_from(self.errors.len()).unwrap_or(u32::MAX).saturating_add(1);
+        self.errors.push(ErrorRecord::new(Timestamp::from(SystemTime::now()), attempt, class, message));
+        self
+    }
+
+    /// A header: text, a number, a boolean, or any other [`HeaderValue`].
+    pub fn header<'a>(mut self, name: &str, value: impl Into<HeaderValue<'a>>) -> Self {
+        self.headers.insert(short(name), value.into().to_amqp());
+        self
+    }
+
+    /// The bytes that [`Message::raw_body`] returns. They are empty by default, and not decoded.
+    pub fn raw_body(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.raw_body = bytes.into();
+        self
+    }
+
+    /// The `message_id` property.
+    pub fn message_id(mut self, id: &str) -> Self {
+        self.properties = self.properties.with_message_id(short(id));
+        self
+    }
+
+    /// The `correlation_id` property.
+    pub fn correlation_id(mut self, id: &str) -> Self {
+        self.properties = self.properties.with_correlation_id(short(id));
+        self
+    }
+
+    /// The `content_type` property.
+    pub fn content_type(mut self, content_type: &str) -> Self {
+        self.properties = self.properties.with_content_type(short(content_type));
+        self
+    }
+
+    /// The `type` property.
+    pub fn kind(mut self, kind: &str) -> Self {
+        self.properties = self.properties.with_type(short(kind));
+        self
+    }
+
+    /// The `reply_to` property.
+    pub fn reply_to(mut self, queue: &str) -> Self {
+        self.properties = self.properties.with_reply_to(short(queue));
+        self
+    }
+
+    /// The message, as a handler gets it.
+    pub fn build(self) -> Message<T> {
+        let delivery = self.delivery(Timestamp::from(SystemTime::now()));
+        Message::new(
+            self.body,
+            Arc::new(delivery),
+            Arc::new(Source { queue: self.queue, policy: self.policy, now: None }),
+        )
+    }
+
+    /// The delivery of this message, at this time.
+    pub(super) fn delivery(&self, now: Timestamp) -> Delivery {
+        let attempt = self.attempt.unwrap_or_else(|| self.policy.first_attempt_after(self.hop.unwrap_or(0)));
+        let (waits, redeliveries) = self.policy.before_attempt(attempt);
+        let hop = self.hop.unwrap_or(waits);
+        let to_queue = || Address { exchange: ShortString::default(), routing_key: short(&self.queue) };
+        let origin = self.origin.clone().unwrap_or_else(to_queue);
+        let returned =
+            || Address { exchange: short(&Names::new(NAMESPACE).return_()), routing_key: origin.routing_key.clone() };
+        Delivery {
+            address: if hop > 0 { returned() } else { origin.clone() },
+            redelivered: redeliveries > 0,
+            delivery_tag: 1,
+            properties: self.properties.clone().with_headers(FieldTable::from(self.headers.clone())),
+            body: self.raw_body.clone(),
+            ledger: Ledger {
+                attempts: attempt - 1 - redeliveries,
+                hop,
+                is_copy: hop > 0,
+                redeliveries: Some(redeliveries),
+                deadline: self.deadline.or_else(|| self.policy.max_age.map(|max_age| now + max_age)),
+                first_failed: (hop > 0).then_some(now),
+                errors: self.errors.clone(),
+                ..Ledger::new(now)
+            },
+            origin,
+        }
+    }
+}
+
+fn short(text: &str) -> ShortString {
+    ShortString::try_new(text).unwrap_or_else(|_| panic!("{text:?} is longer than AMQP carries: 255 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_the_attempt_that_was_asked_for_with_the_waits_that_the_policy_makes() {
+        // The default policy makes two attempts between waits.
+        let check = |builder: MessageBuilder<()>, attempt, hop, redelivered, is_last| {
+            let message = builder.build();
+            let seen = (message.attempt(), message.hop(), message.redelivered(), message.is_last_attempt());
+            assert_eq!(seen, (attempt, hop, redelivered, is_last));
+        };
+        check(message(()), 1, 0, false, false);
+        check(message(()).attempt(2), 2, 0, true, false);
+        check(message(()).attempt(3), 3, 1, false, false);
+        check(message(()).hop(2), 5, 2, false, false);
+        check(message(()).attempt(8), 8, 3, true, true);
+        check(message(()).attempt(1).hop(1), 1, 1, false, false);
+        check(message(()).attempt(0), 1, 0, false, false);
+    }
+
+    #[test]
+    fn a_message_has_what_it_was_given() {
+        let deadline = Timestamp::from_millis(1_700_000_000_000);
+        let built = message(7)
+            .queue("orders")
+            .published_to("shop", "order.created")
+            .deadline(deadline)
+            .message_id("id")
+            .correlation_id("correlation")
+            .content_type("text/plain")
+            .kind("order")
+            .reply_to("answers")
+            .raw_body("seven")
+            .header("tries", 3)
+            .header("lang", "en")
+            .error("busy", "try later")
+            .build();
+        assert_eq!(
+            (*built, built.queue(), built.exchange(), built.routing_key()),
+            (7, "orders", "shop", "order.created")
+        );
+        assert_eq!((built.deadline(), built.message_id()), (Some(deadline), Some("id")));
+        assert_eq!((built.correlation_id(), built.content_type()), (Some("correlation"), Some("text/plain")));
+        assert_eq!((built.kind(), built.reply_to()), (Some("order"), Some("answers")));
+        assert_eq!(built.raw_body(), "seven");
+        assert_eq!(built.header("tries"), Some(HeaderValue::Int(3)));
+        assert_eq!(built.header("lang"), Some(HeaderValue::Text("en")));
+        assert_eq!((built.errors()[0].class.as_str(), built.errors()[0].attempt), ("busy", 1));
+    }
+}

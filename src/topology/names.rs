@@ -1,0 +1,145 @@
+//! The names of a namespace's exchanges and queues.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::wait::Path;
+use crate::wait::ladder::legs;
+use crate::wire::Homes;
+
+/// The names of a namespace's exchanges and queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Names {
+    namespace: String,
+}
+
+impl Names {
+    pub(crate) fn new(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned() }
+    }
+
+    /// The exchange that routes to the wait queues, by `wait-for`.
+    pub(crate) fn wait(&self) -> String {
+        format!("{}.wait", self.namespace)
+    }
+
+    /// The wait queue of one tier.
+    pub(crate) fn tier(&self, ttl: Duration) -> String {
+        format!("{}.wait.{}", self.namespace, ttl.as_millis())
+    }
+
+    /// The exchange that routes to the first rung of the ladder, by `wait-for`.
+    pub(crate) fn ladder(&self) -> String {
+        format!("{}.ladder", self.namespace)
+    }
+
+    /// The wait queue of one rung of the ladder.
+    pub(crate) fn rung(&self, ttl: Duration) -> String {
+        format!("{}.ladder.{}", self.namespace, ttl.as_millis())
+    }
+
+    /// The exchange that routes from one rung of the ladder to the next, by `then-<ms>`.
+    pub(crate) fn after(&self, ttl: Duration) -> String {
+        format!("{}{}", self.after_prefix(), ttl.as_millis())
+    }
+
+    /// What the names of the ladder's exchanges between rungs begin with.
+    pub(crate) fn after_prefix(&self) -> String {
+        format!("{}.after.", self.namespace)
+    }
+
+    /// The delayed exchange.
+    pub(crate) fn delay(&self) -> String {
+        format!("{}.delay", self.namespace)
+    }
+
+    /// The exchanges that deliver copies after a wait.
+    pub(crate) fn homes(&self) -> Homes {
+        Homes { return_exchange: self.return_(), after_prefix: self.after_prefix(), delay_exchange: self.delay() }
+    }
+
+    /// The exchange that brings a copy home that has spent a whole leg on this path.
+    pub(crate) fn home(&self, path: Path, leg: Duration) -> String {
+        match path {
+            Path::Tier | Path::Return | Path::Hold => self.return_(),
+            Path::Ladder { rung } => legs(leg, rung).last().map_or_else(|| self.return_(), |last| self.after(last)),
+            Path::Delayed => self.delay(),
+        }
+    }
+
+    /// What holds a copy during a leg, as spans and metrics name it. The ladder is one thing there, whichever rungs a copy takes.
+    pub(crate) fn holder(&self, path: Path, leg: Duration) -> String {
+        match path {
+            Path::Tier | Path::Return | Path::Hold => self.tier(leg),
+            Path::Ladder { .. } => self.ladder(),
+            Path::Delayed => self.delay(),
+        }
+    }
+
+    /// What the names of all tiers begin with.
+    #[cfg(feature = "doctor")]
+    pub(crate) fn tier_prefix(&self) -> String {
+        format!("{}.wait.", self.namespace)
+    }
+
+    /// What the names of all rungs of the ladder begin with.
+    #[cfg(feature = "doctor")]
+    pub(crate) fn rung_prefix(&self) -> String {
+        format!("{}.ladder.", self.namespace)
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The rest of a name that begins with this namespace.
+    pub(crate) fn without_namespace<'a>(&self, name: &'a str) -> &'a str {
+        name.strip_prefix(&self.namespace).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name)
+    }
+
+    /// The exchange that returns messages to their work queue, by `return-to`.
+    pub(crate) fn return_(&self) -> String {
+        format!("{}.return", self.namespace)
+    }
+
+    /// The exchange that routes to the parked queues, by the work queue's name.
+    pub(crate) fn park(&self) -> String {
+        format!("{}.park", self.namespace)
+    }
+
+    /// The exchange that consumers tell of the fate of replayed messages.
+    pub(crate) fn report(&self) -> String {
+        format!("{}.report", self.namespace)
+    }
+
+    /// The exchange and the queue for messages that an operator has discarded.
+    pub(crate) fn discarded(&self) -> String {
+        format!("{}.discarded", self.namespace)
+    }
+
+    /// Exists while somebody looks at this queue.
+    pub(crate) fn operator_lock(&self, queue: &str) -> String {
+        let name = format!("{}.op.lock.{queue}", self.namespace);
+        if name.len() <= 255 {
+            return name;
+        }
+        let mut hasher = DefaultHasher::new();
+        queue.hash(&mut hasher);
+        format!("{}.op.lock.{:016x}", self.namespace, hasher.finish())
+    }
+
+    /// Receives the fate of a replay's messages.
+    pub(crate) fn operator_fates(&self, run: &str) -> String {
+        format!("{}.op.fates.{run}", self.namespace)
+    }
+
+    /// Declared for a moment, to learn what the broker can do.
+    pub(crate) fn operator_probe(&self, run: &str) -> String {
+        format!("{}.op.probe.{run}", self.namespace)
+    }
+
+    /// The exchange and the queue for unroutable messages.
+    pub(crate) fn stray(&self) -> String {
+        format!("{}.stray", self.namespace)
+    }
+}

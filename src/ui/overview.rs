@@ -1,0 +1,222 @@
+//! The front page's tables. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::parked::Place;
+use crate::settings::{Resolved, SettingsError};
+use crate::timestamp::Timestamp;
+use crate::topology::{Argument, Names, Role, Topology};
+use crate::ui::address::Address;
+use crate::ui::cell::Cell;
+use crate::ui::counts;
+use crate::ui::depths::Depth;
+use crate::ui::format::{count, span, time};
+use crate::ui::statistics::Statistics;
+
+/// The queues that the front page shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) queues: Vec<PlannedQueue>,
+    pub(super) waits: Vec<PlannedWait>,
+    pub(super) stray: String,
+    pub(super) discarded: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PlannedQueue {
+    pub(super) work: String,
+    pub(super) parked: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PlannedWait {
+    pub(super) queue: String,
+    /// How long a message waits in it, if all wait equally long.
+    pub(super) ttl: Option<Duration>,
+}
+
+impl Plan {
+    pub(super) fn of(resolved: &Resolved) -> Result<Self, SettingsError> {
+        let topology = Topology::of(&resolved.settings)?;
+        let names = Names::new(&resolved.settings.namespace);
+        let ttl = |argument: &Argument| match argument {
+            Argument::Number(millis) => u64::try_from(*millis).ok().map(Duration::from_millis),
+            Argument::Text(_) | Argument::Flag(_) => None,
+        };
+        let waits = topology.queues.iter().filter(|queue| queue.role == Role::Wait);
+        let wait = |queue: &crate::topology::Queue| PlannedWait {
+            queue: queue.name.clone(),
+            ttl: queue.arguments.get("x-message-ttl").and_then(ttl),
+        };
+        let queue = |config: &crate::settings::QueueConfig| PlannedQueue {
+            work: config.queue.clone(),
+            parked: config.parked.clone(),
+        };
+        Ok(Self {
+            queues: resolved.queues.iter().map(queue).collect(),
+            waits: waits.map(wait).collect(),
+            stray: names.stray(),
+            discarded: names.discarded(),
+        })
+    }
+
+    /// Every queue whose depth is shown.
+    pub(super) fn names(&self) -> Vec<String> {
+        let queues = self.queues.iter().flat_map(|queue| [queue.work.clone(), queue.parked.clone()]);
+        let waits = self.waits.iter().map(|wait| wait.queue.clone());
+        queues.chain(waits).chain([self.stray.clone(), self.discarded.clone()]).collect()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct QueueRow {
+    pub(super) queue: String,
+    /// The address of its parked messages.
+    pub(super) query: String,
+    pub(super) ready: Cell,
+    pub(super) consumers: Cell,
+    pub(super) parked: Cell,
+    /// What only the management API tells.
+    pub(super) counts: Vec<Cell>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WaitRow {
+    pub(super) queue: String,
+    pub(super) ttl: String,
+    pub(super) waiting: Cell,
+    /// When the last of those that wait now has left.
+    pub(super) until: Cell,
+    /// What only the management API tells.
+    pub(super) counts: Vec<Cell>,
+}
+
+/// The front page's tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Overview {
+    pub(super) queues: Vec<QueueRow>,
+    pub(super) waits: Vec<WaitRow>,
+    pub(super) stray: Cell,
+    pub(super) discarded: Cell,
+    /// Why the management API tells nothing; empty if it does. `None` if the settings name none.
+    pub(super) management: Option<Cell>,
+}
+
+impl Overview {
+    pub(super) fn new(plan: &Plan, depths: &BTreeMap<String, Depth>, statistics: &Statistics, now: Timestamp) -> Self {
+        let ready = |id: String, queue: &str| Cell::new(id, ready(depths.get(queue)));
+        let queues = plan.queues.iter().enumerate().map(|(index, queue)| QueueRow {
+            queue: queue.work.clone(),
+            query: Address::of(Place::queue(&queue.work)).query(),
+            ready: ready(format!("ready-{index}"), &queue.work),
+            consumers: Cell::new(format!("consumers-{index}"), consumers(depths.get(&queue.work))),
+            parked: ready(format!("parked-{index}"), &queue.parked),
+            counts: counts::work(index, &queue.work, &queue.parked, statistics),
+        });
+        let waits = plan.waits.iter().enumerate().map(|(index, wait)| WaitRow {
+            queue: wait.queue.clone(),
+            ttl: wait.ttl.map_or("differs".to_owned(), span),
+            waiting: ready(format!("waiting-{index}"), &wait.queue),
+            until: Cell::new(format!("until-{index}"), until(depths.get(&wait.queue), wait.ttl, now)),
+            counts: counts::wait(index, &wait.queue, statistics),
+        });
+        Self {
+            queues: queues.collect(),
+            waits: waits.collect(),
+            stray: ready("stray".to_owned(), &plan.stray),
+            discarded: match depths.get(&plan.discarded) {
+                // Declared by the first discard.
+                Some(Depth::Missing) => Cell::new("discarded", "none"),
+                _ => ready("discarded".to_owned(), &plan.discarded),
+            },
+            management: match statistics {
+                Statistics::NoAddress => None,
+                Statistics::Seen(_) => Some(Cell::new("management", "")),
+                Statistics::Unseen(problem) => Some(Cell::new("management", format!("Not seen: {problem}."))),
+            },
+        }
+    }
+
+    /// Every value that changes, by the id of its element.
+    pub(super) fn cells(&self) -> BTreeMap<&str, &str> {
+        let queues =
+            self.queues.iter().flat_map(|row| [&row.ready, &row.consumers, &row.parked].into_iter().chain(&row.counts));
+        let waits = self.waits.iter().flat_map(|row| [&row.waiting, &row.until].into_iter().chain(&row.counts));
+        queues
+            .chain(waits)
+            .chain([&self.stray, &self.discarded])
+            .chain(&self.management)
+            .map(|cell| (cell.id.as_str(), cell.text.as_str()))
+            .collect()
+    }
+}
+
+fn ready(depth: Option<&Depth>) -> String {
+    match depth {
+        Some(Depth::There { ready, .. }) => count(*ready),
+        Some(Depth::Missing) => "not declared".to_owned(),
+        Some(Depth::Hidden(_)) | None => "cannot be read".to_owned(),
+    }
+}
+
+fn consumers(depth: Option<&Depth>) -> String {
+    match depth {
+        Some(Depth::There { consumers: 0, .. }) => "none".to_owned(),
+        Some(Depth::There { consumers, .. }) => count(*consumers),
+        _ => "–".to_owned(),
+    }
+}
+
+/// AMQP does not tell when a message began to wait, so the one that came last may have come now.
+fn until(depth: Option<&Depth>, ttl: Option<Duration>, now: Timestamp) -> String {
+    match (depth, ttl) {
+        (Some(Depth::There { ready, .. }), Some(ttl)) if *ready > 0 => time(now + ttl),
+        _ => "–".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn the_front_page_shows_every_queue_of_the_settings_and_says_what_is_missing() {
+        let mut settings = Settings { namespace: "shop".to_owned(), ..Settings::default() };
+        settings.queue_mut("orders");
+        settings.queue_mut("mails");
+        let plan = Plan::of(&settings.resolve().unwrap()).unwrap();
+        assert_eq!(plan.waits.first().unwrap().ttl, Some(Duration::from_secs(10)));
+        let depths = BTreeMap::from([
+            ("orders".to_owned(), Depth::There { ready: 1_234_567, consumers: 2 }),
+            ("orders.parked".to_owned(), Depth::There { ready: 3, consumers: 0 }),
+            ("mails".to_owned(), Depth::Missing),
+            ("mails.parked".to_owned(), Depth::Hidden("no permission".to_owned())),
+            ("shop.stray".to_owned(), Depth::There { ready: 0, consumers: 0 }),
+            (plan.waits[1].queue.clone(), Depth::There { ready: 2, consumers: 0 }),
+        ]);
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let overview = Overview::new(&plan, &depths, &Statistics::NoAddress, now);
+        let cells = overview.cells();
+        for (id, text) in [
+            ("ready-0", "1,234,567"),
+            ("consumers-0", "2"),
+            ("parked-0", "3"),
+            ("ready-1", "not declared"),
+            ("consumers-1", "–"),
+            ("parked-1", "cannot be read"),
+            ("waiting-0", "cannot be read"),
+            ("until-0", "–"),
+            ("waiting-1", "2"),
+            ("until-1", &time(now + plan.waits[1].ttl.unwrap())),
+            ("stray", "0"),
+        ] {
+            assert_eq!(cells.get(id), Some(&text), "{id}: {cells:?}");
+        }
+        assert_eq!(cells.len(), plan.names().len() + plan.queues.len() + plan.waits.len());
+        let unseen = Overview::new(&plan, &depths, &Statistics::Unseen("it is away".to_owned()), now);
+        let cells = unseen.cells();
+        assert_eq!((cells["management"], cells["arrive-0"], cells["stuck-0"]), ("Not seen: it is away.", "–", "–"));
+    }
+}

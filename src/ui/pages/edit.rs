@@ -1,0 +1,145 @@
+//! Another body for one message, which is then sent back.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, State as Shared};
+use axum::response::{IntoResponse, Redirect};
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::frame::Frame;
+use super::{Outcome, html};
+use crate::parked::{Body, EditRequest, Parked, ParkedMessage};
+use crate::ui::address::Address;
+use crate::ui::allowed::Action;
+use crate::ui::door::{Fields, Session};
+use crate::ui::looks;
+use crate::ui::refusal::Refusal;
+use crate::ui::runs::{About, Order};
+use crate::ui::state::State;
+
+/// The largest body that can be edited on a page.
+const MAX_BODY: usize = 64 * 1024;
+
+#[derive(Template)]
+#[template(path = "edit.html")]
+struct Page {
+    frame: Frame,
+    address: Address,
+    body: String,
+    fingerprint: String,
+    destination: String,
+}
+
+pub(super) async fn page(
+    Shared(state): Shared<Arc<State>>,
+    Extension(session): Extension<Session>,
+    Query(fields): Query<Vec<(String, String)>>,
+) -> Outcome {
+    let (address, chain, parked) = subject(&state, &Fields(fields))?;
+    let (message, original) = body(parked.clone(), chain.clone()).await?;
+    if !state.allowed.contains(Action::Reveal) && is_masked(parked, chain, &original).await? {
+        return Err(Refusal::not_allowed(Action::Reveal));
+    }
+    let Some(text) = editable(&original) else {
+        let text = "Only text of at most 64 KiB can be edited here. Use: rehop parked edit";
+        return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text));
+    };
+    Ok(html(&Page {
+        frame: Frame::new(&state, &session, format!("Edit message {}", message.chain)),
+        body: text.to_owned(),
+        fingerprint: fingerprint(&original),
+        destination: message.destination.unwrap_or_default(),
+        address,
+    }))
+}
+
+pub(super) async fn start(Shared(state): Shared<Arc<State>>, Extension(fields): Extension<Fields>) -> Outcome {
+    let (address, chain, parked) = subject(&state, &fields)?;
+    let bad = |text: &str| Refusal::new(StatusCode::BAD_REQUEST, text);
+    let why = fields.get("why").ok_or_else(|| bad("Say why, for the audit. Go back, and fill in the reason."))?;
+    let written = fields.exact("body").ok_or_else(|| bad("The form has no body."))?;
+    let (_, original) = body(parked.clone(), chain.clone()).await?;
+    let Some(before) = editable(&original).filter(|_| fields.get("original") == Some(fingerprint(&original).as_str()))
+    else {
+        return Err(Refusal::new(
+            StatusCode::CONFLICT,
+            "The message is not the one that the form was made for. Nothing was sent.",
+        ));
+    };
+    let mut request = EditRequest::new(chain.clone(), Bytes::from(with_line_ends_of(before, written)));
+    request.original = Some(original);
+    request.why = Some(why.to_owned());
+    request.to = fields.get("to").map(str::to_owned);
+    let about = About { title: format!("Edit message {chain}"), why: why.to_owned(), from: address.query() };
+    let run = state.runs.start(parked, Order::Edit(request), about);
+    Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response())
+}
+
+/// The one message that the address names, if the page may edit.
+fn subject(state: &State, fields: &Fields) -> Result<(Address, String, Parked), Refusal> {
+    let address = state.address(fields)?;
+    if !state.allowed.contains(Action::Edit) {
+        return Err(Refusal::not_allowed(Action::Edit));
+    }
+    let chain = address.filter.chains.first().cloned();
+    let chain = chain.ok_or_else(|| Refusal::not_found("The address names no message."))?;
+    let parked = state.parked(&address)?;
+    Ok((address, chain, parked))
+}
+
+async fn body(parked: Parked, chain: String) -> Result<(ParkedMessage, Bytes), Refusal> {
+    let looking = looks::look(move || {
+        let (parked, chain) = (parked.clone(), chain.clone());
+        async move { parked.body(&chain).await }
+    });
+    looking.await
+}
+
+/// Whether something in the body is not to be seen.
+async fn is_masked(parked: Parked, chain: String, original: &[u8]) -> Result<bool, Refusal> {
+    let looking = looks::look(move || {
+        let (parked, chain) = (parked.clone(), chain.clone());
+        async move { parked.show(&chain, None).await }
+    });
+    let details = looking.await?;
+    let whole: Option<serde_json::Value> = serde_json::from_slice(original).ok();
+    Ok(details.iter().any(|detail| matches!(&detail.body, Body::Json(seen) if Some(seen) != whole.as_ref())))
+}
+
+fn editable(body: &[u8]) -> Option<&str> {
+    std::str::from_utf8(body).ok().filter(|text| text.len() <= MAX_BODY)
+}
+
+fn fingerprint(body: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// A browser sends every line end as CR LF. The text keeps those that it had.
+fn with_line_ends_of(before: &str, written: &str) -> String {
+    if before.contains("\r\n") { written.to_owned() } else { written.replace("\r\n", "\n") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_stay_as_they_were() {
+        assert_eq!(with_line_ends_of("a\nb", "a\r\nc\r\n"), "a\nc\n");
+        assert_eq!(with_line_ends_of("a\r\nb", "a\r\nc"), "a\r\nc");
+        assert_eq!(with_line_ends_of("", "a\r\nb"), "a\nb");
+    }
+
+    #[test]
+    fn only_short_texts_can_be_edited() {
+        assert_eq!(editable(b"text"), Some("text"));
+        assert_eq!((editable(&[0xff]), editable(&vec![b'x'; MAX_BODY + 1])), (None, None));
+        assert_ne!(fingerprint(b"a"), fingerprint(b"b"));
+    }
+}

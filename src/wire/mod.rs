@@ -1,0 +1,51 @@
+//! The wire contract: the headers that a message carries through its waits.
+//!
+//! Other versions of rehop, and other programs, read these from the queue. What is read here may have been written by anyone:
+//! nothing panics, and wrong types and absurd numbers are ignored or bounded. Pure: no I/O, no clock.
+
+pub(crate) mod names;
+pub(crate) mod parked;
+mod read;
+pub(crate) mod receipt;
+mod values;
+mod write;
+
+use std::time::Duration;
+
+pub(crate) use read::Ignored;
+pub(crate) use values::encoded_size;
+pub(crate) use write::{HeadersTooLarge, MAX_HEADER_BYTES, TraceHeaders};
+
+/// What is needed to read and write one queue's headers.
+#[derive(Debug, Clone)]
+pub(crate) struct Contract {
+    /// The work queue.
+    pub(crate) queue: String,
+    /// A message that one of these exchanges delivers is our own copy. The ledger of any other message is not read.
+    pub(crate) homes: Homes,
+    /// The name of the expiry header.
+    pub(crate) expiry_header: String,
+    /// The time from a message's first delivery to its deadline, if it brings none.
+    pub(crate) max_age: Option<Duration>,
+    /// Whether the queue counts deliveries, as quorum queues do. On a classic queue a count could only be a producer's.
+    pub(crate) counts_deliveries: bool,
+    /// Whether messages wait in the queue itself. Then the broker's counts tell how often.
+    pub(crate) counts_waits: bool,
+    /// For how long this process may hold a delivery before its last attempt begins, if messages wait in the process.
+    pub(crate) hold_limit: Option<Duration>,
+}
+
+/// The exchanges that deliver copies after a wait. All of them count, whatever the present strategy is, so that it can be changed
+/// while messages wait by another.
+#[derive(Debug, Clone)]
+pub(crate) struct Homes {
+    /// The return exchange.
+    pub(crate) return_exchange: String,
+    /// Begins the names of the exchanges behind the rungs of the ladder; the rest is the TTL in milliseconds.
+    pub(crate) after_prefix: String,
+    /// The delayed exchange.
+    pub(crate) delay_exchange: String,
+}
+
+#[cfg(test)]
+mod tests;

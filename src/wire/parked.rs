@@ -1,0 +1,240 @@
+//! The headers of messages in parked, stray and discarded queues: read for an operator, and written when the operator moves them.
+//!
+//! Any program may have put a message there, so everything is optional.
+
+use std::collections::BTreeMap;
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, ShortString};
+
+use super::names::*;
+use super::read::Reader;
+use super::values::{insert, moment_value, text};
+use super::write::{HeadersTooLarge, checked, insert_replay, properties};
+use crate::message::{Address, HeaderValue};
+use crate::retry::ledger::{ErrorRecord, Replay};
+use crate::timestamp::Timestamp;
+
+/// What the headers of a message at rest say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct AtRest {
+    pub(crate) reason: Option<String>,
+    pub(crate) chain_id: Option<String>,
+    pub(crate) return_to: Option<String>,
+    pub(crate) exchange: Option<String>,
+    pub(crate) routing_key: Option<String>,
+    pub(crate) attempts: u32,
+    pub(crate) hops: u32,
+    pub(crate) first_seen: Option<Timestamp>,
+    pub(crate) parked_at: Option<Timestamp>,
+    pub(crate) discard_run: Option<String>,
+    pub(crate) discarded_from: Option<String>,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) errors: Vec<ErrorRecord>,
+    pub(crate) replays: u32,
+    pub(crate) replay: Option<Replay>,
+    /// How often the broker gave it back, by the count that its delivery limit applies to. On 4.3 a nack does not add to it.
+    pub(crate) returns: u32,
+    pub(crate) death: Option<Death>,
+    pub(crate) traceparent: Option<String>,
+}
+
+/// The broker's record of the first dead-lettering.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Death {
+    pub(crate) queue: String,
+    pub(crate) reason: String,
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+    pub(crate) at: Option<Timestamp>,
+}
+
+/// Reads what a message's headers say. Whatever is malformed counts as missing.
+pub(crate) fn read(properties: &BasicProperties, expiry_header: &str) -> AtRest {
+    let mut reader = Reader::new(properties);
+    let replay = reader.replay();
+    AtRest {
+        reason: reader.text(REASON),
+        chain_id: reader.text(CHAIN_ID).filter(|id| !id.is_empty()),
+        return_to: reader.text(RETURN_TO),
+        exchange: reader.text(EXCHANGE),
+        routing_key: reader.text(ROUTING_KEY),
+        attempts: reader.count(ATTEMPT),
+        hops: reader.count(HOP),
+        first_seen: reader.moment(FIRST_SEEN_AT),
+        parked_at: reader.moment(PARKED_AT),
+        discard_run: reader.text(DISCARD_RUN),
+        discarded_from: reader.text(DISCARDED_FROM),
+        deadline: reader.moment(expiry_header),
+        errors: reader.errors(),
+        replays: reader.count(REPLAYS),
+        replay,
+        returns: reader.count("x-delivery-count"),
+        death: reader.header("x-death").and_then(death),
+        traceparent: reader.text(TRACEPARENT),
+    }
+}
+
+/// The broker puts the latest dead-lettering first, and counts repetitions in it.
+fn death(value: &AMQPValue) -> Option<Death> {
+    let AMQPValue::FieldArray(deaths) = value else { return None };
+    let AMQPValue::FieldTable(table) = deaths.as_slice().first()? else { return None };
+    let field = |name: &str| table.inner().get(name).map(HeaderValue::of);
+    // A client may have written it (3.10), so names may be longer than AMQP allows.
+    let name_of = |value: &HeaderValue<'_>| value.as_text().filter(|text| text.len() <= 255).map(str::to_owned);
+    let text = |name: &str| field(name).as_ref().and_then(name_of);
+    let routing_key = match field("routing-keys") {
+        Some(HeaderValue::List(keys)) => keys.first().and_then(name_of),
+        _ => None,
+    };
+    let at = match field("time") {
+        Some(HeaderValue::Timestamp(seconds)) => {
+            i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1000)).map(Timestamp::from_millis)
+        }
+        _ => None,
+    };
+    Some(Death {
+        queue: text("queue")?,
+        reason: text("reason")?,
+        exchange: text("exchange").unwrap_or_default(),
+        routing_key: routing_key.unwrap_or_default(),
+        at,
+    })
+}
+
+/// What every copy of a message at rest states, whatever is done with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity<'a> {
+    pub(crate) chain_id: &'a str,
+    pub(crate) origin: &'a Address,
+}
+
+/// The properties of a replayed message: it starts again, with its history, and with its chain's id and trace.
+///
+/// # Errors
+///
+/// When the headers do not fit into a frame.
+pub(crate) fn replayed(
+    original: &BasicProperties,
+    identity: &Identity<'_>,
+    queue: &str,
+    replay: &Replay,
+    (expiry_header, deadline): (&str, Option<Timestamp>),
+) -> Result<BasicProperties, HeadersTooLarge> {
+    const KEPT: [&str; 6] = [ERRORS, FIRST_SEEN_AT, FIRST_FAILED_AT, TRACED_SINCE, USER_ID, CC];
+    let mut headers = kept(original, identity, |name| KEPT.contains(&name));
+    headers.remove(expiry_header);
+    headers.remove(WAIT_FOR);
+    if let Some(deadline) = deadline {
+        insert(&mut headers, expiry_header, moment_value(deadline));
+    }
+    insert(&mut headers, RETURN_TO, text(queue));
+    insert_replay(&mut headers, replay);
+    if replay.is_canary {
+        insert(&mut headers, CANARY, AMQPValue::Boolean(true));
+    }
+    checked(properties(original, headers))
+}
+
+/// Who discards a message, and from where.
+#[derive(Debug, Clone)]
+pub(crate) struct Discard<'a> {
+    pub(crate) at: Timestamp,
+    pub(crate) why: &'a str,
+    pub(crate) run: &'a str,
+    pub(crate) from: &'a str,
+}
+
+/// The properties of a message that goes from one resting queue to another: with everything that rehop has written, and without
+/// what the broker has, except its reason and its time.
+///
+/// # Errors
+///
+/// When the headers do not fit into a frame.
+pub(crate) fn moved(
+    original: &BasicProperties,
+    identity: &Identity<'_>,
+    reason: &str,
+    parked_at: Option<Timestamp>,
+) -> Result<BasicProperties, HeadersTooLarge> {
+    checked(properties(original, resting(original, identity, reason, parked_at)))
+}
+
+/// The properties of a message that goes to the discarded queue: as [`moved`], with who discards it.
+///
+/// # Errors
+///
+/// When the headers do not fit into a frame.
+pub(crate) fn discarded(
+    original: &BasicProperties,
+    identity: &Identity<'_>,
+    reason: &str,
+    parked_at: Option<Timestamp>,
+    Discard { at, why, run, from }: &Discard<'_>,
+) -> Result<BasicProperties, HeadersTooLarge> {
+    let mut headers = resting(original, identity, reason, parked_at);
+    insert(&mut headers, DISCARDED_AT, moment_value(*at));
+    for (name, value) in [(DISCARDED_WHY, why), (DISCARD_RUN, run), (DISCARDED_FROM, from)] {
+        insert(&mut headers, name, text(value));
+    }
+    checked(properties(original, headers))
+}
+
+/// The properties of a message that comes back from the discarded queue: those that it had before it was discarded. A stray message
+/// may have been where its routing told its work queue; among the strays only `return-to` does.
+///
+/// # Errors
+///
+/// When the headers do not fit into a frame.
+pub(crate) fn restored(
+    original: &BasicProperties,
+    identity: &Identity<'_>,
+    reason: &str,
+    parked_at: Option<Timestamp>,
+    return_to: Option<&str>,
+) -> Result<BasicProperties, HeadersTooLarge> {
+    let mut headers = resting(original, identity, reason, parked_at);
+    if let Some(queue) = return_to.filter(|_| !headers.contains_key(RETURN_TO)) {
+        insert(&mut headers, RETURN_TO, text(queue));
+    }
+    for name in [DISCARDED_AT, DISCARDED_WHY, DISCARD_RUN, DISCARDED_FROM] {
+        headers.remove(name);
+    }
+    checked(properties(original, headers))
+}
+
+fn resting(
+    original: &BasicProperties,
+    identity: &Identity<'_>,
+    reason: &str,
+    parked_at: Option<Timestamp>,
+) -> BTreeMap<ShortString, AMQPValue> {
+    let mut headers = kept(original, identity, |_| true);
+    insert(&mut headers, REASON, text(reason));
+    if let Some(parked_at) = parked_at {
+        insert(&mut headers, PARKED_AT, moment_value(parked_at));
+    }
+    headers
+}
+
+/// The producer's headers, and those of rehop's that `is_kept` names.
+fn kept(
+    original: &BasicProperties,
+    identity: &Identity<'_>,
+    is_kept: impl Fn(&str) -> bool,
+) -> BTreeMap<ShortString, AMQPValue> {
+    let mut headers = original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+    // A message that the broker parked still has what no copy may have.
+    let user_id = original.user_id().as_ref().map(|user_id| text(user_id.as_str()));
+    let cc = headers.get("CC").cloned();
+    headers.retain(|name, _| travels(name.as_str()) || (is_own(name.as_str()) && is_kept(name.as_str())));
+    for (name, value) in [(USER_ID, user_id), (CC, cc)] {
+        if let Some(value) = value {
+            insert(&mut headers, name, value);
+        }
+    }
+    insert(&mut headers, CHAIN_ID, text(identity.chain_id));
+    insert(&mut headers, EXCHANGE, text(identity.origin.exchange.as_str()));
+    insert(&mut headers, ROUTING_KEY, text(identity.origin.routing_key.as_str()));
+    headers
+}

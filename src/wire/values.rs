@@ -1,0 +1,80 @@
+//! Values as AMQP writes them, and how much room they take.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lapin::types::{AMQPValue, ShortString};
+
+use crate::message::HeaderValue;
+use crate::retry::ledger::{ErrorRecord, MAX_ERRORS};
+use crate::timestamp::Timestamp;
+
+/// The history, as JSON. Brokers and clients read and write every field of a header on each of its ways, and a text is one field: as
+/// nested tables the history would cost several times as much.
+pub(super) fn errors_value(records: &[ErrorRecord]) -> AMQPValue {
+    // Numbers and texts always have a JSON form.
+    text(&serde_json::to_string(records).unwrap_or_default())
+}
+
+/// `None` for anything but a list of failure records.
+pub(super) fn error_records(value: &AMQPValue) -> Option<Vec<ErrorRecord>> {
+    #[derive(serde::Deserialize)]
+    struct Record {
+        at: i64,
+        attempt: u32,
+        class: String,
+        message: String,
+    }
+    let records: Vec<Record> = serde_json::from_str(HeaderValue::of(value).as_text()?).ok()?;
+    let newest = records.into_iter().rev().take(MAX_ERRORS);
+    let mut records: Vec<_> =
+        newest.map(|it| ErrorRecord::new(Timestamp::from_millis(it.at), it.attempt, &it.class, &it.message)).collect();
+    records.reverse();
+    Some(records)
+}
+
+/// rehop's own names are short, and a configured one is checked with the settings.
+pub(super) fn insert(headers: &mut BTreeMap<ShortString, AMQPValue>, name: &str, value: AMQPValue) {
+    if let Ok(name) = ShortString::try_new(name) {
+        headers.insert(name, value);
+    }
+}
+
+pub(super) fn text(text: &str) -> AMQPValue {
+    AMQPValue::LongString(text.into())
+}
+
+pub(super) fn moment_value(moment: Timestamp) -> AMQPValue {
+    AMQPValue::LongLongInt(moment.as_millis())
+}
+
+pub(crate) fn duration_value(duration: Duration) -> AMQPValue {
+    AMQPValue::LongLongInt(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// How many bytes a table takes on the wire, together with the longest values that the other properties can have.
+pub(crate) fn encoded_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize {
+    const OTHER_PROPERTIES: usize = 10 * 256;
+    OTHER_PROPERTIES + headers.iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum::<usize>()
+}
+
+pub(super) fn value_size(value: &AMQPValue) -> usize {
+    const TYPE: usize = 1;
+    const LENGTH: usize = 4;
+    TYPE + match value {
+        AMQPValue::Void => 0,
+        AMQPValue::Boolean(_) | AMQPValue::ShortShortInt(_) | AMQPValue::ShortShortUInt(_) => 1,
+        AMQPValue::ShortInt(_) | AMQPValue::ShortUInt(_) => 2,
+        AMQPValue::LongInt(_) | AMQPValue::LongUInt(_) | AMQPValue::Float(_) => 4,
+        AMQPValue::DecimalValue(_) => 5,
+        AMQPValue::LongLongInt(_) | AMQPValue::Double(_) | AMQPValue::Timestamp(_) => 8,
+        AMQPValue::ShortString(text) => 1 + text.as_str().len(),
+        AMQPValue::LongString(text) => LENGTH + text.len(),
+        AMQPValue::ByteArray(bytes) => LENGTH + bytes.len(),
+        AMQPValue::FieldArray(array) => LENGTH + array.as_slice().iter().map(value_size).sum::<usize>(),
+        AMQPValue::FieldTable(table) => {
+            LENGTH
+                + table.inner().iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum::<usize>()
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The examples as their readers run them: each is a process, and its output is checked.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rehop::testing::{Broker, Client, Publish};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+/// How long an example may take to print what is expected.
+const SOON: Duration = Duration::from_secs(60);
+
+/// All examples in one file. The demo has a test of its own.
+fn names() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let programs = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    programs.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// Builds all examples, because cargo does not build them for a test that is selected by name, and an outdated one would prove
+/// nothing. Returns their folder.
+fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        // Build scripts would see the variables that cargo sets for a test as a change.
+        for (name, _) in std::env::vars_os() {
+            if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+                cargo.env_remove(name);
+            }
+        }
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        cargo.args(["build", "--quiet", "--profile", profile, "--features", "cli"]);
+        cargo.args(names().iter().flat_map(|name| ["--example", name]));
+        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success(), "the examples compile");
+        Path::new(env!("CARGO_BIN_EXE_rehop")).parent().unwrap().join("examples")
+    })
+}
+
+/// Removes what an earlier run on the same broker left behind.
+async fn forget(client: &Client, queues: &[&str]) {
+    for queue in queues {
+        for name in [(*queue).to_owned(), format!("{queue}.parked")] {
+            // It is not there on a broker of our own.
+            let _ = client.delete_queue(&name).await;
+        }
+    }
+}
+
+/// Runs an example until it has printed these lines, in any order, then sends it the signal. Then it must print the last line.
+///
+/// A stop hands back what no handler has begun, so the lines have to name everything that the last one counts.
+async fn check(name: &str, signal: &str, lines: &[&str], last: &str) {
+    check_with(name, "127.0.0.1:0", signal, lines, std::future::ready(()), last).await;
+}
+
+/// The same, for an example that listens on this address, and whose last line counts more than the lines name: the signal also
+/// waits for `done`.
+async fn check_with(
+    name: &str,
+    listen: &str,
+    signal: &str,
+    lines: &[&str],
+    done: impl Future<Output = ()>,
+    last: &str,
+) {
+    let folder = tokio::task::spawn_blocking(built).await.unwrap();
+    let mut example = tokio::process::Command::new(folder.join(name))
+        .env("REHOP_BROKER__URL", Broker::shared().await.amqp_url())
+        .env("LISTEN", listen)
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+        .current_dir(std::env::temp_dir())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let pid = example.id().unwrap().to_string();
+    let (mut out, mut err) = (BufReader::new(example.stdout.take().unwrap()).lines(), example.stderr.take().unwrap());
+    let errors = tokio::spawn(async move {
+        let mut text = String::new();
+        err.read_to_string(&mut text).await.map(|_| text).unwrap()
+    });
+    let mut printed = Vec::new();
+    let reading = async {
+        while printed.len() < lines.len() {
+            let Some(line) = out.next_line().await.unwrap() else { break };
+            printed.push(line);
+        }
+    };
+    let in_time = tokio::time::timeout(SOON, async { tokio::join!(reading, done) }).await.is_ok();
+    let killed = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).status().unwrap();
+    let mut rest = Vec::new();
+    let ending = async {
+        while let Some(line) = out.next_line().await.unwrap() {
+            rest.push(line);
+        }
+        example.wait().await.unwrap()
+    };
+    let status = tokio::time::timeout(SOON, ending).await.expect("the example ends when it is told to");
+    let errors = errors.await.unwrap();
+    let mut expected: Vec<_> = lines.to_vec();
+    expected.sort_unstable();
+    printed.sort_unstable();
+    assert_eq!(printed, expected, "in time: {in_time}; then {rest:?}; standard error:\n{errors}");
+    assert!(killed.success() && status.success(), "{status}: {errors}");
+    assert!(rest.last().is_some_and(|line| line.starts_with(last)), "{rest:?} does not end with {last:?}");
+}
+
+async fn client(queues: &[&str]) -> Client {
+    let client = Broker::shared().await.client().await.unwrap();
+    forget(&client, queues).await;
+    client
+}
+
+#[test]
+fn every_example_is_checked_here() {
+    let source = include_str!("examples.rs");
+    for name in names() {
+        assert!(source.contains(&format!("\"{name}\"")), "examples/{name}.rs has no test");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_charges_an_order() {
+    let client = client(&["orders"]).await;
+    let publish = async {
+        let order = json!({ "id": 7, "amount": "12" });
+        let published = async || client.publish(Publish::to_queue("orders").json(&order)).await.map(|()| true);
+        rehop::testing::eventually(SOON, "the queue is declared", published).await.unwrap();
+    };
+    let last = "stopped cleanly: handled 1, requeued 0, waited 0, parked 0";
+    tokio::join!(publish, check("orders", "INT", &["order 7, attempt 1", "order 7 is charged"], last));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishing_passes_an_order_on_and_reports_what_cannot_be_published() {
+    client(&["publishing.orders", "publishing.invoices"]).await;
+    let lines = [
+        "error: no queue takes a message to queue \"nowhere\"; start its service, or declare it with `rehop topology declare \
+         --queue nowhere`",
+        "error: there is no exchange \"no.such.exchange\": NOT_FOUND - no exchange 'no.such.exchange' in vhost '/'; check its \
+         name, and declare it first",
+        "error: the deadline of the message was 1m ago; it was not sent",
+        "charged order 7",
+        "sent invoice-7 for order 7",
+    ];
+    check("publishing", "INT", &lines, "stopped cleanly: handled 2, requeued 0, waited 0, parked 0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_gives_each_queue_its_own() {
+    client(&["policies.charges", "policies.mails"]).await;
+    let lines = [
+        "policies.charges: at most 3 attempts",
+        "policies.mails: at most 2 attempts",
+        "charge, attempt 1",
+        "charge, attempt 2",
+        "charge, attempt 3",
+        "mail, attempt 1",
+        "mail, attempt 2",
+    ];
+    check("policies", "INT", &lines, "stopped cleanly: handled 0, requeued 1, waited 2, parked 2").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_shows_what_becomes_of_each() {
+    client(&["failures.orders"]).await;
+    let attempts = [
+        ("fine", 1),
+        ("unreadable", 4),
+        ("busy", 2),
+        ("locked", 4),
+        ("empty", 1),
+        ("cancelled", 1),
+        ("unpaid", 1),
+        ("other", 4),
+    ];
+    // It is deferred once, which is no attempt.
+    let deferred = ["early, attempt 1", "early, attempt 1"].map(str::to_owned);
+    let lines: Vec<_> = attempts
+        .iter()
+        .flat_map(|(order, most)| (1..=*most).map(move |n| format!("{order}, attempt {n}")))
+        .chain(deferred)
+        .collect();
+    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    check("failures", "INT", &lines, "stopped cleanly: handled 2, requeued 6, waited 5, parked 6, discarded 1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decoding_takes_bytes_and_a_format_of_its_own() {
+    let client = client(&["decoding.orders", "decoding.pictures"]).await;
+    let lines = ["shipped a blue lamp for order 7", "archived 2 bytes of image/png"];
+    // No handler sees the body that cannot be decoded, so no line tells when it is parked.
+    let parked = async {
+        client.drain("decoding.orders.parked", 1, SOON).await.unwrap();
+    };
+    let last = "stopped cleanly: handled 2, requeued 0, waited 0, parked 1";
+    check_with("decoding", "127.0.0.1:0", "INT", &lines, parked, last).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn telemetry_puts_all_attempts_into_the_publishers_trace() {
+    client(&["telemetry.orders"]).await;
+    let lines = ["attempt 1 is in its publisher's trace: true", "attempt 2 is in its publisher's trace: true"];
+    check("telemetry", "INT", &lines, "stopped cleanly: handled 1, requeued 0, waited 1, parked 0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graceful_stop_finishes_the_running_order_and_leaves_the_next_to_the_broker() {
+    let client = client(&["graceful_stop.orders"]).await;
+    check(
+        "graceful_stop",
+        "TERM",
+        &["order 7 has begun"],
+        "stopped cleanly: handled 1, requeued 0, waited 0, parked 0",
+    )
+    .await;
+    let left = client.drain("graceful_stop.orders", 1, SOON).await.unwrap();
+    assert_eq!(left[0].text(), "8");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn existing_queue_uses_a_queue_as_it_is() {
+    let client = client(&["takeover.orders"]).await;
+    // Another program made the queue: a classic one, with an argument that rehop knows nothing of.
+    let arguments = json!({ "x-queue-type": "classic", "x-max-length": 1000 });
+    client.declare_queue("takeover.orders", arguments).await.unwrap();
+    client.publish(Publish::to_queue("takeover.orders").json(&json!(7))).await.unwrap();
+    let lines = ["order 7, attempt 1", "order 7, attempt 2"];
+    check("existing_queue", "INT", &lines, "stopped cleanly: handled 1, requeued 0, waited 1, parked 0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inbox_has_one_effect_for_two_messages_with_one_id() {
+    client(&["inbox.orders"]).await;
+    let lines = ["order 7 is charged; the balance is 88", "order 7 was charged before"];
+    check("inbox", "INT", &lines, "stopped cleanly: handled 2, requeued 0, waited 0, parked 0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_share_a_limit_and_give_up_a_slow_attempt() {
+    let client = client(&["layers.invoices", "layers.refunds"]).await;
+    let lines =
+        ["refund 7 begins, attempt 1", "refund 7 is booked", "stuck begins, attempt 1", "stuck begins, attempt 2"];
+    check("layers", "INT", &lines, "stopped cleanly: handled 1, requeued 1, waited 0, parked 1").await;
+    let parked = client.drain("layers.invoices.parked", 1, SOON).await.unwrap();
+    let errors = parked[0].headers["rehop-errors"].to_string();
+    assert!(errors.contains("ledger_timeout") && errors.contains("request timed out"), "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn load_publishes_until_it_is_stopped() {
+    client(&["load.orders"]).await;
+    check("load", "INT", &["the first order is here; 20 follow each second"], "stopped cleanly: handled").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn testing_needs_no_broker() {
+    let folder = tokio::task::spawn_blocking(built).await.unwrap();
+    let output = Command::new(folder.join("testing")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected = "attempt 1: the shop is closed\n\
+                    attempt 1 after 0s: requeue\n\
+                    attempt 2 after 0s: wait 10s\n\
+                    attempt 3 after 10s: ack\n\
+                    attempt 1 after 0s: park (permanent)\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_is_ready_when_it_consumes() {
+    let client = client(&["health.orders"]).await;
+    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let publish = async {
+        rehop::testing::eventually(SOON, "/readyz answers 200", async || {
+            let answer = get(&listen, "/readyz").await;
+            if answer.starts_with("HTTP/1.1 200") { Ok(true) } else { Err(answer) }
+        })
+        .await
+        .unwrap();
+        assert!(get(&listen, "/livez").await.starts_with("HTTP/1.1 200"));
+        assert!(get(&listen, "/metrics").await.contains("rehop_consuming"));
+        client.publish(Publish::to_queue("health.orders").json(&json!(7))).await.unwrap();
+    };
+    let lines = [format!("probes at http://{listen}/readyz"), "order 7 is handled".to_owned()];
+    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    let last = "stopped cleanly: handled 1, requeued 0, waited 0, parked 0";
+    tokio::join!(publish, check_with("health", &listen, "TERM", &lines, std::future::ready(()), last));
+}
+
+/// The answer of an HTTP server, or what kept it from coming.
+async fn get(address: &str, path: &str) -> String {
+    let get = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    get.await.unwrap_or_else(|error| error.to_string())
+}

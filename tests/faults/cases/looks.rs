@@ -1,0 +1,171 @@
+//! Parked and stray messages are fetched and returned again and again, and none is lost.
+
+use futures_util::future::join_all;
+use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
+use lapin::{Connection, ConnectionProperties};
+use rehop::parked::{ListRequest, Parked};
+use rehop::testing::Broker;
+
+use crate::evidence::Policy;
+use crate::expectation::Place;
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
+use crate::operator::Action;
+use crate::service::Does;
+
+/// How a message is returned.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// What "Get messages" in the management UI does.
+    Nack,
+    Reject,
+    ChannelClosed,
+}
+
+/// On 4.x, a queue without a limit has the limit 20.
+const LOOKS: usize = 40;
+const MESSAGES: usize = 3;
+/// The lower of a policy's limit and the queue's own applies.
+const LIMIT: &str = r#"{"delivery-limit":2}"#;
+
+pub(crate) async fn without_a_policy(ground: Ground) -> Account {
+    looked_at(&ground, None).await
+}
+
+pub(crate) async fn with_a_policy(ground: Ground) -> Account {
+    looked_at(&ground, Some(LIMIT)).await
+}
+
+async fn looked_at(ground: &Ground, limit: Option<&str>) -> Account {
+    let broker = ground.shared_broker().await;
+    let mut sum = Account::default();
+    for way in [Way::Nack, Way::Reject, Way::ChannelClosed] {
+        let lab = ground.lab(&format!("looks-{way:?}")).await;
+        sum.add(&looked_at_by(&broker, lab, limit, way).await);
+    }
+    sum
+}
+
+async fn looked_at_by(broker: &Broker, lab: Lab, limit: Option<&str>, way: Way) -> Account {
+    let parked_and_stray = [lab.parked(), lab.stray()];
+    // The service must declare the queues before the policy applies to them.
+    lab.send_nowhere(MESSAGES).await;
+    let mut policies = Vec::new();
+    // Only for the parked queue. A message that exceeds a policy's limit in the stray queue could only return there, so the broker
+    // holds it where no client can get it.
+    if let Some(limit) = limit {
+        policies.push(Policy::set(broker, &lab.parked(), limit).await);
+    }
+    for queue in &parked_and_stray {
+        let looks = look(&lab.admin_url, queue, way).await;
+        assert!(looks > 0, "{queue} was looked at");
+    }
+    for policy in policies {
+        policy.clear().await;
+    }
+    // A message that exceeds the limit may move from the parked queue to the stray queue.
+    lab.close(Allowed::nothing().or(Place::Stray)).await.of(&format!("{LOOKS} looks by {way:?}"))
+}
+
+impl Lab {
+    /// As many parked as stray messages.
+    async fn send_nowhere(&self, count: usize) {
+        self.declare().await;
+        let mut service = self.service();
+        self.send(count, Does::Permanent).await;
+        let to_nowhere = |message: rehop::testing::Publish| {
+            let (exchange, routing_key) = (self.exchange("return"), "nobody".to_owned());
+            rehop::testing::Publish { exchange, routing_key, ..message }
+        };
+        let first = self.send_with(count, Does::Succeed, to_nowhere).await;
+        self.expect(first..first + count as u64, Place::Stray);
+        self.depth(&self.parked(), count as u32).await;
+        self.depth(&self.stray(), count as u32).await;
+        service.stop().await;
+    }
+}
+
+/// Fetches each message of the queue and returns it, forty times. Returns how often there was one to fetch.
+async fn look(url: &str, queue: &str, way: Way) -> usize {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+    let mut looks = 0;
+    for _ in 0..LOOKS {
+        let channel = connection.create_channel().await.unwrap();
+        let mut taken = Vec::new();
+        while let Some(message) = channel.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await.unwrap() {
+            taken.push(message);
+        }
+        looks += taken.len();
+        for message in &taken {
+            match way {
+                Way::Nack => {
+                    message.nack(BasicNackOptions { requeue: true, multiple: false }).await.unwrap();
+                }
+                Way::Reject => {
+                    message.reject(BasicRejectOptions { requeue: true }).await.unwrap();
+                }
+                Way::ChannelClosed => {}
+            }
+        }
+        channel.close(200, "seen".into()).await.unwrap();
+    }
+    connection.close(200, "seen".into()).await.unwrap();
+    looks
+}
+
+/// Lists both queues again and again, by several subscriptions each. Whatever a listing shows stays as it is, and so does the order.
+pub(crate) async fn listed(ground: Ground) -> Account {
+    const EACH: usize = 40;
+    let lab = ground.lab("looks-list").await;
+    lab.send_nowhere(EACH).await;
+    let looks = ground.times(40, 1_000);
+    let stray = Parked::open(&lab.config.settings(), rehop::parked::Place::Stray).unwrap();
+    let all = [lab.operator(), stray].map(|operator| async move {
+        let operator = operator.with_prefetch(15);
+        let mut request = ListRequest::default();
+        request.rows = EACH;
+        let mut first = None;
+        for look in 0..looks {
+            let mut listing = operator.list(&request).await.unwrap();
+            assert_eq!((listing.depth, listing.matched), (EACH as u64, EACH as u64), "look {look}");
+            // Before 4.3 the broker counts the looks themselves.
+            listing.messages.iter_mut().for_each(|message| message.returns = 0);
+            assert_eq!(first.get_or_insert_with(|| listing.clone()), &listing, "look {look}");
+        }
+        let listed = first.map(|listing| listing.messages).unwrap_or_default();
+        listed.into_iter().map(|message| message.message_id).collect::<Vec<_>>()
+    });
+    let listed = join_all(all).await;
+    let (account, messages) = lab.close_and_look(Allowed::nothing()).await;
+    for (exchange, listed) in [lab.exchange("park"), lab.exchange("return")].into_iter().zip(listed) {
+        let of_it = messages.iter().filter(|message| message.exchange == exchange);
+        let found: Vec<_> = of_it.map(|message| message.properties.message_id.clone()).collect();
+        assert_eq!(found, listed, "the messages by {exchange} are in their order");
+    }
+    account.with_note(format!("{looks} looks"))
+}
+
+/// Where looks count, the warning comes before the limit of a policy moves a message. Where they do not, nothing moves.
+pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
+    const LOOKS_ALLOWED: usize = 20;
+    const DEFAULT_LIMIT: &str = r#"{"delivery-limit":20}"#;
+    const WARNING: &str = "a policy sets a lower delivery-limit";
+    let broker = ground.shared_broker().await;
+    let lab = ground.lab("looks-policy").await;
+    lab.send_nowhere(MESSAGES).await;
+    let policy = Policy::set(&broker, &lab.parked(), DEFAULT_LIMIT).await;
+    let (client, mut was_warned) = (lab.client().await, false);
+    for look in 0..=LOOKS_ALLOWED {
+        let mut operator = lab.operator_with(&lab.config, &Action::List);
+        assert!(operator.ended(SOON).await.unwrap(), "look {look}: {}", operator.log());
+        was_warned |= operator.log().contains(WARNING);
+        if (client.depth(&lab.parked()).await.unwrap() as usize) < MESSAGES {
+            assert!(was_warned, "the warning comes before look {look}, which moves messages");
+            break;
+        }
+    }
+    assert_eq!(was_warned, !ground.is("4.3").await, "there is a warning where looks count");
+    policy.clear().await;
+    lab.close(Allowed::nothing().or(Place::Stray)).await
+}

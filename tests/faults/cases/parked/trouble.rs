@@ -1,0 +1,231 @@
+//! Replays under trouble.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use rehop::parked::{DiscardRequest, ListRequest, ParkedError, Progress, RampSettings, Stop};
+use rehop::testing::{Proxy, eventually};
+use serde_json::json;
+
+use super::{IN_FLIGHT, MESSAGES};
+use crate::evidence::{Policy, Witness};
+use crate::expectation::{Cause, Place};
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
+use crate::operator::{Action, everything, open};
+use crate::record::Step;
+use crate::service::Does;
+
+async fn lab_with(ground: &Ground, name: &str, does: Does) -> Lab {
+    let lab = ground.lab(name).await;
+    lab.declare().await;
+    lab.park(MESSAGES, does).await;
+    lab
+}
+
+/// Everything is sent, by operators in this process, and handled.
+async fn finish(lab: &Lab, allowed: Allowed) -> Account {
+    let client = lab.client().await;
+    eventually(SOON, "everything is sent", async || {
+        if let Err(error) = lab.operator().replay(&everything(), |_| {}, std::future::pending()).await {
+            return Err(error.to_string());
+        }
+        client.depth(&lab.parked()).await.map(|left| left == 0).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+    let mut service = lab.service();
+    lab.settled(SOON).await;
+    service.stop().await;
+    lab.close(allowed).await
+}
+
+/// One is waiting for its canary when the others come. Then several begin together, and between them take each message once.
+pub(crate) async fn two_operators(ground: Ground) -> Account {
+    let lab = lab_with(&ground, "op-two", Does::Succeed).await;
+    let mut request = everything();
+    request.ramp = RampSettings::default();
+    let (operator, (stop, stopped)) = (lab.operator(), tokio::sync::oneshot::channel::<()>());
+    let first = tokio::spawn(async move { operator.replay(&request, |_| {}, async { drop(stopped.await) }).await });
+    lab.depth(lab.work(), 5).await;
+    let other = lab.operator();
+    let is_busy = |error: Option<ParkedError>| matches!(error, Some(ParkedError::Busy { .. }));
+    let (request, discard, list) = (everything(), DiscardRequest::default(), ListRequest::default());
+    let (replayed, discarded, imported, listed) = tokio::join!(
+        other.replay(&request, |_| {}, std::future::pending()),
+        other.discard(&discard, |_| {}, std::future::pending()),
+        other.import([], std::future::pending()),
+        other.list(&list),
+    );
+    let refused = [replayed.err(), discarded.err(), imported.err(), listed.err()].map(is_busy);
+    assert_eq!(refused, [true; 4], "a second operator is told that somebody is at work");
+    stop.send(()).unwrap();
+    let replayed = first.await.unwrap().unwrap();
+    assert_eq!((replayed.tally.moved, replayed.stopped), (5, Some(Stop::Requested)));
+    let together = (0..4).map(|_| {
+        let operator = lab.operator();
+        async move { operator.replay(&everything(), |_| {}, std::future::pending()).await }
+    });
+    let mut moved = 5;
+    for replayed in join_all(together).await {
+        match replayed {
+            Ok(replayed) => moved += replayed.tally.moved,
+            Err(error) => assert!(matches!(error, ParkedError::Busy { .. }), "{error}"),
+        }
+    }
+    assert!(moved <= MESSAGES as u64, "{moved} messages were moved");
+    finish(&lab, Allowed::nothing()).await
+}
+
+pub(crate) async fn consumer_still_fails(ground: Ground) -> Account {
+    const CANARY: usize = 5;
+    let lab = lab_with(&ground, "op-fails", Does::Permanent).await;
+    // Most are not attempted.
+    lab.expect(1..MESSAGES as u64 + 1, Place::Parked(Cause::Permanent));
+    let mut service = lab.service();
+    let mut request = everything();
+    (request.ramp, request.follow) = (RampSettings::default(), SOON);
+    let replayed = lab.operator().replay(&request, |_| {}, std::future::pending()).await.unwrap();
+    assert_eq!(replayed.stopped, Some(Stop::CanaryParked));
+    lab.depth(&lab.parked(), MESSAGES as u32).await;
+    service.stop().await;
+    let disturbed = lab.count(Step::Started);
+    assert!((1..=CANARY).contains(&disturbed), "{disturbed} messages were disturbed");
+    lab.close(Allowed::nothing()).await.with_note(format!("{disturbed} attempts"))
+}
+
+pub(crate) async fn broker_restarts(ground: Ground) -> Account {
+    let broker = ground.own_broker(|builder| builder).await;
+    let lab = ground.lab_on("op-restart", broker.clone());
+    lab.declare().await;
+    lab.park(MESSAGES, Does::Succeed).await;
+    let mut request = everything();
+    // Slow enough that most are left when the restart begins.
+    request.rate = Some(20.0);
+    let operator = lab.operator();
+    let replaying = tokio::spawn(async move { operator.replay(&request, |_| {}, std::future::pending()).await });
+    let client = lab.client().await;
+    eventually(SOON, "some are sent", async || client.depth(lab.work()).await.map(|depth| depth >= 20)).await.unwrap();
+    let witness = Witness::new(&broker).await;
+    broker.restart().await.unwrap();
+    witness.was_cut_off().await;
+    let error = tokio::time::timeout(SOON, replaying).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, ParkedError::Broker(_)), "the replay was interrupted: {error}");
+    finish(&lab, Allowed::losses(1, IN_FLIGHT)).await
+}
+
+pub(crate) async fn work_queue_is_full(ground: Ground) -> Account {
+    let broker = ground.shared_broker().await;
+    let lab = lab_with(&ground, "op-full", Does::Succeed).await;
+    let policy = Policy::set(&broker, lab.work(), r#"{"max-length":20,"overflow":"reject-publish"}"#).await;
+    let client = lab.client().await;
+    for _ in 0..2 {
+        let error = lab.operator().replay(&everything(), |_| {}, std::future::pending()).await.unwrap_err();
+        assert!(matches!(error, ParkedError::Refused { .. }), "copies were refused: {error}");
+        let (parked, sent) = lab.ready(&client, lab.work()).await;
+        assert!(sent >= 20 && parked > 0, "{sent} sent, {parked} parked");
+        assert_eq!((parked + sent) as usize, MESSAGES, "each is in one of the two queues");
+    }
+    policy.clear().await;
+    finish(&lab, Allowed::nothing()).await
+}
+
+/// The ledger allows one handler run for each.
+pub(crate) async fn parks_again(ground: Ground) -> Account {
+    let lab = lab_with(&ground, "op-again", Does::Permanent).await;
+    let mut service = lab.service();
+    let mut request = everything();
+    (request.follow, request.rate) = (SOON, Some(300.0));
+    let replayed = lab.operator().replay(&request, |_| {}, std::future::pending()).await.unwrap();
+    let (moved, again) = (replayed.tally.moved as usize, replayed.fates.parked_again as usize);
+    assert_eq!((moved, again, replayed.unknown), (MESSAGES, MESSAGES, 0), "each is sent once, and its fate is known");
+    lab.settled(SOON).await;
+    service.stop().await;
+    lab.close(Allowed::nothing()).await
+}
+
+/// All are at their handlers, so that the deleted queue holds none. What parks then is kept as a stray message, or in the parked queue
+/// that the service has declared again.
+pub(crate) async fn parked_queue_is_deleted(ground: Ground) -> Account {
+    const AT_HANDLERS: usize = 50;
+    let mut lab = ground.lab("op-no-parked").await;
+    lab.work_mut().concurrency = AT_HANDLERS as u16;
+    lab.declare().await;
+    lab.park(AT_HANDLERS, Does::GatePark).await;
+    let mut service = lab.service();
+    let mut request = everything();
+    request.follow = SOON;
+    let (operator, (shown, mut show)) = (lab.operator(), tokio::sync::mpsc::unbounded_channel());
+    let observe = move |progress: &Progress| {
+        let _ = shown.send(progress.tally.moved as usize);
+    };
+    let replaying = tokio::spawn(async move { operator.replay(&request, observe, std::future::pending()).await });
+    lab.started(AT_HANDLERS).await;
+    // The first report of all of them may come while it still has the parked queue open.
+    for _ in 0..2 {
+        while show.recv().await.unwrap() < AT_HANDLERS {}
+    }
+    let client = lab.client().await;
+    client.delete_queue(&lab.parked()).await.unwrap();
+    service.go().await;
+    let replayed = replaying.await.unwrap().unwrap();
+    assert_eq!((replayed.fates.parked_again as usize, replayed.unknown), (AT_HANDLERS, 0), "{replayed:?}");
+    lab.settled(SOON).await;
+    service.stop().await;
+    let account = lab.close(Allowed::nothing().or(Place::Stray)).await;
+    assert!(account.count(Place::Stray) > 0, "the parked queue was missing: {account}");
+    account
+}
+
+/// Copies that find no queue come back to an operator who has a hundred of them under way. None of their originals is acked.
+pub(crate) async fn copies_are_returned(ground: Ground) -> Account {
+    let lab = lab_with(&ground, "op-returned", Does::Succeed).await;
+    let (client, proxy) = (lab.client().await, Proxy::start(&lab.admin_url).await.unwrap());
+    // From the first byte, because everything could be sent before anybody looks.
+    proxy.rate(20_000);
+    let operator = open(&lab.behind(&proxy)).unwrap();
+    let replaying = tokio::spawn(async move { operator.replay(&everything(), |_| {}, std::future::pending()).await });
+    eventually(SOON, "the operator has both its connections", async || proxy.accepted() >= 2).await.unwrap();
+    eventually(SOON, "some are sent", async || client.depth(lab.work()).await.map(|depth| depth >= 20)).await.unwrap();
+    client.delete_queue(&lab.stray()).await.unwrap();
+    let matching = json!({ "x-match": "all", "return-to": lab.work() });
+    client.unbind(lab.work(), &lab.exchange("return"), "", matching).await.unwrap();
+    let error = tokio::time::timeout(SOON, replaying).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, ParkedError::Refused { .. }), "copies were returned: {error}");
+    let (parked, sent) = lab.ready(&client, lab.work()).await;
+    assert_eq!((parked + sent) as usize, MESSAGES, "each is in one of the two queues");
+    lab.declare().await;
+    finish(&lab, Allowed::nothing()).await.with_note(format!("{sent} sent before"))
+}
+
+/// A million in the long form.
+pub(crate) async fn listed_in_bounded_memory(ground: Ground) -> Account {
+    const AT_ONCE: usize = 10_000;
+    let count = ground.times(10_000, 1_000_000);
+    let mut lab = ground.lab("op-many").await;
+    lab.config.answer = Duration::from_secs(120);
+    lab.declare().await;
+    let park = lab.exchange("park");
+    let client = lab.client().await;
+    let message = |number: usize| {
+        let message = rehop::testing::Publish::to(&park, lab.work()).body(vec![b'x'; 200]);
+        message.header("rehop-reason", "permanent").message_id(number.to_string())
+    };
+    for first in (0..count).step_by(AT_ONCE) {
+        client.publish_many((first..first + AT_ONCE).map(message)).await.unwrap();
+    }
+    lab.depth(&lab.parked(), count as u32).await;
+    let begun = Instant::now();
+    let mut operator = lab.operator_with(&lab.config, &Action::List);
+    assert!(operator.ended(10 * SOON).await.unwrap(), "the list succeeds: {}", operator.log());
+    let took = begun.elapsed().as_secs_f64();
+    lab.depth(&lab.parked(), count as u32).await;
+    client.delete_queue(&lab.parked()).await.unwrap();
+    let log = operator.log();
+    assert!(log.contains(&format!("looked at {count};")), "all are listed: {log}");
+    let peak = log.split("peak memory ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let megabytes = peak.parse::<usize>().unwrap() / 1024;
+    assert!(megabytes < ground.times(150, 600), "{megabytes} MB");
+    Account::default().with_note(format!("{count} messages in {took:.1} s, {megabytes} MB at most"))
+}

@@ -1,0 +1,134 @@
+//! Proof that a fault has happened. Without its fault a case proves nothing, so each of these checks can fail the case.
+
+use std::time::{Duration, Instant};
+
+use rand::Rng as _;
+use rehop::testing::{Broker, Client, Proxy, ProxyConnection, eventually};
+
+use crate::ground::SOON;
+
+/// A random duration.
+pub(crate) fn between(least: u64, most: u64) -> Duration {
+    Duration::from_millis(rand::rng().random_range(least..=most))
+}
+
+/// Sleeps while a fault lasts. It is not used to wait for anything else.
+pub(crate) async fn lasts(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// Waits until the broker reports this alarm.
+pub(crate) async fn alarm_is_on(broker: &Broker, resource: &str) {
+    let alarms = broker.rabbitmqctl(&["eval", "rabbit_alarm:get_alarms()."]).await.unwrap();
+    assert!(alarms.contains(resource), "the alarm is on: {alarms}");
+}
+
+pub(crate) async fn no_alarm_is_on(broker: &Broker) {
+    let alarms = broker.rabbitmqctl(&["eval", "rabbit_alarm:get_alarms()."]).await.unwrap();
+    assert_eq!(alarms.trim(), "[]", "the alarm is over");
+}
+
+/// Connections of these services that publish during an alarm.
+pub(crate) async fn blocked(broker: &Broker, user: &str) {
+    eventually(SOON, "a connection of the service is blocked", async || {
+        let listed = broker.rabbitmqctl(&["list_connections", "user", "state"]).await.map_err(|e| e.to_string())?;
+        let blocked = listed.lines().any(|line| line.contains(user) && line.contains("blocked"));
+        if blocked { Ok(true) } else { Err(listed) }
+    })
+    .await
+    .unwrap();
+}
+
+/// A policy on queues, which the broker has put into effect.
+pub(crate) struct Policy<'a> {
+    broker: &'a Broker,
+    name: String,
+}
+
+impl<'a> Policy<'a> {
+    /// A policy for one queue.
+    pub(crate) async fn set(broker: &'a Broker, queue: &str, definition: &str) -> Self {
+        // Dots are the only special characters of patterns in these queues' names.
+        let pattern = format!("^{}$", queue.replace('.', "\\."));
+        let name = format!("on {queue}");
+        broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+        let policy = Self { broker, name };
+        assert!(policy.is_in_effect(queue).await, "the policy is in effect on {queue}");
+        policy
+    }
+
+    async fn is_in_effect(&self, queue: &str) -> bool {
+        let listed = self.broker.rabbitmqctl(&["list_queues", "name", "policy"]).await.unwrap();
+        listed.lines().any(|line| line.starts_with(queue) && line.ends_with(&self.name))
+    }
+
+    pub(crate) async fn clear(self) {
+        self.broker.rabbitmqctl(&["clear_policy", &self.name]).await.unwrap();
+    }
+}
+
+/// What the policy does with a full queue.
+pub(crate) const ROOM_FOR_ONE: &str = r#"{"max-length":1,"overflow":"reject-publish"}"#;
+
+/// A connection that was open and has been closed.
+pub(crate) async fn broken(connection: &ProxyConnection, fault: impl FnOnce(&ProxyConnection)) {
+    assert!(connection.is_open(), "connection {} is open until it is broken", connection.index());
+    fault(connection);
+    assert!(!connection.is_open(), "connection {} is broken", connection.index());
+}
+
+/// Waits until the service has all its connections, breaks them, and returns how many there were.
+pub(crate) async fn all_broken(proxy: &Proxy, fault: impl FnOnce(&Proxy)) -> usize {
+    eventually(SOON, "the service has both its connections", async || proxy.open() >= 2).await.unwrap();
+    let open: Vec<ProxyConnection> = proxy.connections().into_iter().filter(ProxyConnection::is_open).collect();
+    fault(proxy);
+    assert!(open.iter().all(|connection| !connection.is_open()), "the connections are broken");
+    open.len()
+}
+
+/// Waits until a further connection has been made.
+pub(crate) async fn replaced(proxy: &Proxy, accepted: usize) {
+    eventually(SOON, "another connection was made", async || proxy.accepted() > accepted).await.unwrap();
+}
+
+/// Waits until what a slow network holds of connections that the service has given up has reached the broker. Copies that
+/// arrive later than the end of a case would be found in a queue, where nothing takes them.
+pub(crate) async fn all_arrived(proxy: &Proxy) {
+    eventually(SOON, "the connections that were given up are closed", async || proxy.open() <= 2).await.unwrap();
+}
+
+/// A client that was connected before the broker went away, and notices.
+pub(crate) struct Witness(Client);
+
+impl Witness {
+    pub(crate) async fn new(broker: &Broker) -> Self {
+        let client = broker.client().await.unwrap();
+        Self(client)
+    }
+
+    /// The broker has forgotten its connection.
+    pub(crate) async fn was_cut_off(&self) {
+        let error = self.0.depth("no such queue").await.unwrap_err().to_string();
+        assert!(!error.contains("NOT_FOUND"), "the broker went away: {error}");
+    }
+
+    /// The broker answers nothing.
+    pub(crate) async fn gets_no_answer(&self, within: Duration) {
+        let answer = tokio::time::timeout(within, self.0.depth("no such queue")).await;
+        assert!(answer.is_err(), "the broker is frozen: {answer:?}");
+    }
+}
+
+/// Waits until no more bytes pass.
+pub(crate) async fn quiet(bytes: impl Fn(&ProxyConnection) -> u64, connection: &ProxyConnection) {
+    let mut last = (bytes(connection), Instant::now());
+    eventually(SOON, "all bytes have passed", async || {
+        let now = bytes(connection);
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+        last.1.elapsed() > Duration::from_millis(300)
+    })
+    .await
+    .unwrap();
+}

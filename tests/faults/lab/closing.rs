@@ -1,0 +1,66 @@
+//! The end of a case: every message is looked for and compared with its expected fate.
+
+use std::time::{Duration, Instant};
+
+use rehop::testing::{Client, Received};
+use rehop::topology::Role;
+
+use super::Lab;
+use crate::expectation::{Cause, Place};
+use crate::ledger::{self, Account, Allowed, Found};
+use crate::service::QueueConfig;
+
+impl Lab {
+    /// Finds every message, and compares it with its expected fate. The broker may still be taking back what a lost connection
+    /// held, so every message that exists appears within some seconds after the last service has ended.
+    pub(crate) async fn close(&self, allowed: Allowed) -> Account {
+        self.close_and_look(allowed).await.0
+    }
+
+    /// The same, with the messages that were found in queues.
+    pub(crate) async fn close_and_look(&self, allowed: Allowed) -> (Account, Vec<Received>) {
+        let client = self.client().await;
+        let (mut found, mut messages) = (Found::default(), Vec::new());
+        let begun = Instant::now();
+        loop {
+            self.collect(&client, &mut found, &mut messages).await;
+            let mut account = self.account(&found, &allowed);
+            if account.lost.is_empty() || begun.elapsed() > Duration::from_secs(20) {
+                if !account.is_right() {
+                    account.breaches.push(format!("logs are in {}", self.directory.display()));
+                }
+                return (account, messages);
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    fn account(&self, found: &Found, allowed: &Allowed) -> Account {
+        let mut book = self.book();
+        let record = book.record.record().clone();
+        let mut account = ledger::account(&book.expected, found, &record, &book.policies, allowed);
+        account.recovery = book.recovery;
+        account.breaches.splice(0..0, book.complaints.iter().cloned());
+        account
+    }
+
+    async fn collect(&self, client: &Client, found: &mut Found, messages: &mut Vec<Received>) {
+        let queues = self.book().queues.clone();
+        for (name, role) in queues {
+            // A queue that was deleted holds nothing.
+            let received = client.get_all(&name).await.unwrap_or_default();
+            let index = |is_it: &dyn Fn(&QueueConfig) -> bool| self.config.queues.iter().position(is_it);
+            match role {
+                Role::Parked => {
+                    let queue = index(&|queue| queue.parked() == name);
+                    found.received(&received, queue, |message| Place::Parked(Cause::of(message)));
+                }
+                Role::Discarded => found.received(&received, None, |_| Place::Discarded),
+                Role::Stray => found.received(&received, None, |_| Place::Stray),
+                Role::Work => found.received(&received, index(&|queue| queue.name == name), |_| Place::Queued),
+                _ => found.received(&received, None, |_| Place::Queued),
+            }
+            messages.extend(received);
+        }
+    }
+}

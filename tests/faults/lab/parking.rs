@@ -1,0 +1,58 @@
+//! Parked messages, and the operators who move them.
+
+use std::ops::Range;
+
+use rehop::parked::Parked;
+use rehop::testing::{Client, Publish};
+use rehop::topology::Role;
+
+use super::Lab;
+use crate::operator::{self, Action};
+use crate::service::{Config, Does, Service};
+
+impl Lab {
+    /// Parks messages as a service would, and returns their numbers. Their fates are those of messages that are sent back.
+    pub(crate) async fn park(&self, count: usize, does: Does) -> Range<u64> {
+        let park = self.exchange("park");
+        let before = self.client().await.depth(&self.parked()).await.unwrap();
+        let first = self
+            .send_with(count, does, |message| {
+                Publish { exchange: park.clone(), ..message }.header("rehop-reason", "permanent")
+            })
+            .await;
+        self.depth(&self.parked(), before + count as u32).await;
+        first..first + count as u64
+    }
+
+    pub(crate) fn discarded(&self) -> String {
+        self.exchange("discarded")
+    }
+
+    /// The operator's library, in this process.
+    pub(crate) fn operator(&self) -> Parked {
+        self.operators_queues();
+        operator::open(&self.config).unwrap()
+    }
+
+    /// The operator as a process.
+    pub(crate) fn operator_with(&self, config: &Config, action: &Action) -> Service {
+        self.operators_queues();
+        operator::start(config, action, &self.next_log())
+    }
+
+    /// Runs an operator to its end, which has to be a success.
+    pub(crate) async fn operator_ends(&self, action: &Action) {
+        let mut operator = self.operator_with(&self.config, action);
+        let succeeded = operator.ended(crate::ground::SOON).await.unwrap();
+        assert!(succeeded, "the operator succeeds: {}", operator.log());
+    }
+
+    fn operators_queues(&self) {
+        self.book().queues.insert(self.discarded(), Role::Discarded);
+    }
+
+    /// How many messages are ready in the parked queue and in another one.
+    pub(crate) async fn ready(&self, client: &Client, target: &str) -> (u32, u32) {
+        (client.depth(&self.parked()).await.unwrap(), client.depth(target).await.unwrap_or(0))
+    }
+}

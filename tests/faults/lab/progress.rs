@@ -1,0 +1,149 @@
+//! The progress of the messages, from what the services have recorded and what the queues hold.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rehop::testing::{Client, eventually};
+use rehop::topology::Role;
+
+use super::Lab;
+use crate::expectation::{Expected, Place};
+use crate::ground::SOON;
+use crate::record::{Record, Step};
+use crate::service::Does;
+
+impl Lab {
+    pub(crate) fn record(&self) -> Record {
+        self.book().record.record().clone()
+    }
+
+    /// How many handlers have got this far.
+    pub(crate) fn count(&self, step: Step) -> usize {
+        self.book().record.record().count(step)
+    }
+
+    async fn reached(&self, step: Step, count: usize) {
+        eventually(SOON, &format!("{count} handlers have {step:?}"), async || {
+            let reached = self.count(step);
+            if reached >= count { Ok(true) } else { Err(format!("{reached} have")) }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}; logs are in {}", self.directory.display()));
+    }
+
+    pub(crate) async fn started(&self, count: usize) {
+        self.reached(Step::Started, count).await;
+    }
+
+    pub(crate) async fn done(&self, count: usize) {
+        self.reached(Step::Succeeded, count).await;
+    }
+
+    pub(crate) async fn failed(&self, count: usize) {
+        self.reached(Step::Failed, count).await;
+    }
+
+    /// Waits until this many messages are ready in a queue.
+    pub(crate) async fn depth(&self, queue: &str, wanted: u32) {
+        let client = self.client().await;
+        eventually(SOON, &format!("{wanted} messages in {queue}"), async || match client.depth(queue).await {
+            Ok(depth) if depth == wanted => Ok(true),
+            Ok(depth) => Err(format!("{depth} messages")),
+            Err(error) => Err(error.to_string()),
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}; logs are in {}", self.directory.display()));
+    }
+
+    /// To be called when a fault is over. Checks that messages sent now are handled within this time, at once and after a wait, in
+    /// each queue.
+    pub(crate) async fn recovers(&self, within: Duration) {
+        let begun = Instant::now();
+        let mut probes = BTreeSet::new();
+        for queue in 0..self.config.queues.len() {
+            for does in [Does::Succeed, Does::Fail(1)] {
+                probes.insert(self.send_to(queue, 1, does, |message| message).await);
+            }
+        }
+        self.recovers_when(begun, within, "messages sent after the fault are handled", async || {
+            let missing = probes.difference(&self.record().ended()).count();
+            if missing == 0 { Ok(true) } else { Err(format!("{missing} of {} are not", probes.len())) }
+        })
+        .await;
+    }
+
+    /// The same, if something else shows that work continues.
+    pub(crate) async fn recovers_when(
+        &self,
+        over: Instant,
+        within: Duration,
+        what: &str,
+        probe: impl AsyncFnMut() -> Result<bool, String>,
+    ) {
+        let left = within.saturating_sub(over.elapsed());
+        eventually(left, what, probe)
+            .await
+            .unwrap_or_else(|error| panic!("no recovery: {error}; logs are in {}", self.directory.display()));
+        let mut book = self.book();
+        book.recovery = book.recovery.max(Some(over.elapsed()));
+    }
+
+    /// Waits until each message has ended, at a handler or in a queue where messages end. Duplicates may come later,
+    /// so the queues from which messages return have to be empty too, and handlers idle.
+    pub(crate) async fn settled(&self, within: Duration) {
+        let client = self.client().await;
+        let mut seen = 0;
+        let result = eventually(within, "every message has ended", async || {
+            let state = self.state(&client).await;
+            let rests = std::mem::replace(&mut seen, state.entries) == state.entries;
+            if state.open <= state.stray && state.queued == 0 && rests { Ok(true) } else { Err(state.to_string()) }
+        })
+        .await;
+        // The account will show which messages these are.
+        if let Err(error) = result {
+            self.book().complaints.push(error.to_string());
+        }
+    }
+
+    async fn state(&self, client: &Client) -> State {
+        let queues = self.book().queues.clone();
+        let mut state = State::default();
+        let mut parked = 0;
+        for (queue, role) in queues {
+            let depth = client.depth(&queue).await.unwrap_or(0) as usize;
+            match role {
+                Role::Parked => parked += depth,
+                Role::Stray => state.stray += depth,
+                Role::Discarded => {}
+                _ => state.queued += depth,
+            }
+        }
+        let mut book = self.book();
+        let ended = book.record.record().ended();
+        state.entries = book.record.record().entries.len();
+        // What was sent and not confirmed exists if a handler has seen it.
+        let seen: BTreeSet<u64> = book.record.record().entries.iter().map(|entry| entry.id).collect();
+        let exists = |expected: &&Expected| expected.confirmed || seen.contains(&expected.id);
+        let existing = || book.expected.values().filter(exists);
+        let to_be_parked = existing().filter(|expected| matches!(expected.fate, Place::Parked(_))).count();
+        let at_handlers = existing().filter(|expected| !matches!(expected.fate, Place::Parked(_)));
+        state.open = at_handlers.filter(|expected| !ended.contains(&expected.id)).count();
+        state.open += to_be_parked.saturating_sub(parked);
+        state
+    }
+}
+
+/// How far a case's messages are from their ends.
+#[derive(Default)]
+struct State {
+    open: usize,
+    stray: usize,
+    queued: usize,
+    entries: usize,
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} open, {} stray, {} queued", self.open, self.stray, self.queued)
+    }
+}

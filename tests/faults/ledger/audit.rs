@@ -1,0 +1,187 @@
+//! Compares what was found of each message with what was expected.
+
+use std::collections::BTreeMap;
+
+use super::{Account, Allowed, End, Found};
+use crate::expectation::{Expected, Place, Policy};
+use crate::record::{Entry, Millis, Record, Step};
+
+/// How far two clocks of one machine may disagree.
+const CLOCKS: Millis = 2;
+/// How long it may take from the check of the deadline to the handler's first line, on a busy machine.
+const STARTING: Millis = 500;
+
+/// Compares what was found with what was expected.
+pub(crate) fn account(
+    expected: &BTreeMap<u64, Expected>,
+    found: &Found,
+    record: &Record,
+    policies: &[Policy],
+    allowed: &Allowed,
+) -> Account {
+    let attempts = record.by_message();
+    let mut account = Account { breaches: found.foreign.clone(), ..Account::default() };
+    for id in found.ends.keys().chain(attempts.keys()).filter(|id| !expected.contains_key(id)) {
+        account.breaches.push(format!("message {id} was never sent"));
+    }
+    let mut runs_too_many = 0;
+    for (id, expected) in expected {
+        let entries = attempts.get(id).map_or(&[][..], Vec::as_slice);
+        let in_queues = found.ends.get(id).map_or(&[][..], Vec::as_slice);
+        let look = Look { expected, entries, in_queues, policy: &policies[expected.queue], allowed };
+        runs_too_many += look.runs_too_many();
+        account.enter(&look);
+    }
+    let bound = allowed.duplicates();
+    if account.duplicates > bound {
+        account.breaches.push(format!("{} duplicates, and {bound} are allowed", account.duplicates));
+    }
+    if runs_too_many > bound {
+        account.breaches.push(format!("{runs_too_many} handler runs too many, and {bound} are allowed"));
+    }
+    account
+}
+
+/// One message: what is expected of it, and everything that was seen of it.
+struct Look<'a> {
+    expected: &'a Expected,
+    entries: &'a [Entry],
+    in_queues: &'a [End],
+    policy: &'a Policy,
+    allowed: &'a Allowed,
+}
+
+impl Look<'_> {
+    /// Each place where it has ended, once for each time.
+    fn places(&self) -> Vec<Place> {
+        let recorded = self.entries.iter().filter_map(|entry| match entry.step {
+            Step::Succeeded => Some(Place::Handled),
+            Step::Discarded => Some(Place::Discarded),
+            Step::Started | Step::Failed => None,
+        });
+        recorded.chain(self.in_queues.iter().map(|end| end.place)).collect()
+    }
+
+    fn runs(&self) -> u32 {
+        self.entries.iter().filter(|entry| entry.step == Step::Started).count() as u32
+    }
+
+    /// The most handler runs that its kind needs. Each further end is the end of a separate chain.
+    fn runs_at_most(&self) -> u32 {
+        self.policy.runs(self.expected.does).end() * self.places().len().max(1) as u32
+    }
+
+    fn runs_too_many(&self) -> usize {
+        self.runs().saturating_sub(self.runs_at_most()) as usize
+    }
+
+    fn breaches(&self) -> Vec<String> {
+        let (id, does) = (self.expected.id, self.expected.does);
+        self.misplaced()
+            .into_iter()
+            .chain(self.miscounted())
+            .chain(self.mistimed())
+            .map(|breach| format!("message {id} ({does:?}) {breach}"))
+            .collect()
+    }
+
+    fn misplaced(&self) -> Vec<String> {
+        let mut breaches = Vec::new();
+        let Expected { fate, queue, .. } = self.expected;
+        let places = self.places();
+        // A duplicate that has not ended yet: a service that has stopped has handed it back.
+        let is_pending = |place| place == Place::Queued && places.contains(fate) && self.allowed.duplicates() > 0;
+        for place in places.iter().copied() {
+            if place != *fate && !self.allowed.instead.contains(&place) && !is_pending(place) {
+                breaches.push(format!("was found {place:?}, and was to be {fate:?}"));
+            }
+        }
+        for end in self.in_queues {
+            if end.queue.is_some_and(|other| other != *queue) {
+                breaches.push(format!("of queue {queue} was found {:?} of queue {:?}", end.place, end.queue));
+            }
+            if end.body != self.expected.body() {
+                breaches.push(format!("was found {:?} with another body", end.place));
+            }
+        }
+        if self.entries.iter().any(|entry| entry.queue != *queue) {
+            breaches.push(format!("of queue {queue} came to the handler of another"));
+        }
+        breaches
+    }
+
+    fn miscounted(&self) -> Vec<String> {
+        let mut breaches = Vec::new();
+        let (runs, most) = (self.runs(), self.runs_at_most() + self.allowed.losses);
+        let least = *self.policy.runs(self.expected.does).start();
+        if runs > most {
+            breaches.push(format!("had {runs} handler runs, and {most} are allowed"));
+        }
+        if self.places().contains(&self.expected.fate)
+            && !self.expected.diverted
+            && !self.allowed.spent_waits
+            && runs < least
+        {
+            breaches.push(format!("ended after {runs} handler runs, and its kind takes {least}"));
+        }
+        let too_many = self.entries.iter().find(|entry| entry.hop > self.policy.waits);
+        if let Some(entry) = too_many.filter(|_| !self.allowed.spent_waits) {
+            breaches.push(format!("had waited {} times, and {} are allowed", entry.hop, self.policy.waits));
+        }
+        breaches
+    }
+
+    /// Checks that it is not early, by the header and by the record, and not after the deadline.
+    fn mistimed(&self) -> Vec<String> {
+        let mut breaches = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.step == Step::Started) {
+            let early = entry.due.map_or(0, |due| due - entry.at);
+            if early > CLOCKS && !self.allowed.forged_times {
+                breaches.push(format!("was attempted {early} ms before it was due"));
+            }
+            for deadline in [entry.deadline, self.expected.deadline].into_iter().flatten() {
+                if entry.at > deadline + STARTING {
+                    breaches.push(format!("was attempted {} ms after its deadline", entry.at - deadline));
+                }
+            }
+        }
+        for (hop, delay) in self.policy.delays.iter().enumerate() {
+            let first = |step, hop| {
+                let of_the_hop = self.entries.iter().filter(|entry| entry.step == step && entry.hop == hop as u32);
+                of_the_hop.map(|entry| entry.at).min()
+            };
+            // A handler that hung or panicked has not recorded its failure.
+            let (Some(failed), Some(next)) = (first(Step::Failed, hop), first(Step::Started, hop + 1)) else {
+                continue;
+            };
+            let waited = next - failed;
+            if waited + CLOCKS < *delay as Millis {
+                breaches.push(format!("waited {waited} ms in place of {delay}"));
+            }
+        }
+        breaches
+    }
+}
+
+impl Account {
+    fn enter(&mut self, look: &Look<'_>) {
+        let id = look.expected.id;
+        self.breaches.extend(look.breaches());
+        let places = look.places();
+        self.duplicates += places.len().saturating_sub(1);
+        if !look.expected.confirmed {
+            return;
+        }
+        self.sent += 1;
+        match places.iter().min() {
+            // Its fate, if it has one. A duplicate elsewhere is counted separately.
+            Some(first) => {
+                let place = if places.contains(&look.expected.fate) { look.expected.fate } else { *first };
+                self.places.entry(place).or_default().insert(id);
+            }
+            None => {
+                self.lost.insert(id);
+            }
+        }
+    }
+}

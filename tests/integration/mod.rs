@@ -1,0 +1,30 @@
+//! The library as services use it, in this process.
+
+mod addresses;
+mod chains;
+mod concurrency;
+mod deferring;
+mod delayed;
+mod endings;
+mod handlers;
+mod holding;
+mod keeping;
+mod ladder;
+mod looking;
+mod main_job;
+mod native;
+mod order;
+mod outages;
+mod parked;
+mod publisher;
+mod publishing;
+mod requeue;
+mod routing;
+mod shutdown;
+mod sizes;
+mod start;
+mod status;
+mod switching;
+mod topology;
+mod traps;
+mod waiting;

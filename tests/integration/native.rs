@@ -1,0 +1,236 @@
+//! Waits in the work queue itself, by the broker's delayed retries (4.3).
+
+use std::time::{Duration, Instant};
+
+use rehop::settings::{Declare, QueueType, WaitStrategy};
+use rehop::testing::Broker;
+use rehop::{Backoff, Error, Failure, Outcome};
+
+use crate::support::{Fixture, Log, failures};
+
+const DELAY: Duration = Duration::from_millis(300);
+
+/// A queue whose messages wait in it `waits` times.
+async fn native(test: &str, waits: u32) -> Fixture {
+    let mut fixture = Fixture::new(test).await;
+    let retry = fixture.retry();
+    retry.strategy = Some(WaitStrategy::Native);
+    retry.delays = Some(Backoff::Fixed { delay: DELAY, waits });
+    fixture
+}
+
+/// Whether the broker has delayed retries. The tests that need them have nothing to check where it has not.
+async fn is_known() -> bool {
+    let version = Broker::shared().await.version().to_owned();
+    !["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_cannot_delay_what_is_returned_is_refused_with_a_way_out() {
+    let fixture = native("native-unknown", 2).await;
+    if is_known().await {
+        let run = fixture.serve_always(Ok(())).await;
+        fixture.publish("x").await;
+        fixture.has_depth(&fixture.queue, 0).await;
+        run.stop().await;
+        return;
+    }
+    let error = fixture.start_error().await;
+    assert!(matches!(&error, Error::UnknownStrategy { .. }), "{error}");
+    let text = error.to_string();
+    for part in [fixture.queue.as_str(), "\"native\"", "from 4.3", "retry.strategy"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(fixture.client.depth(&fixture.queue).await.is_err(), "the work queue is not declared in vain");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_declared_elsewhere_needs_a_broker_that_delays_too() {
+    let mut fixture = native("native-existing", 2).await;
+    let arguments = serde_json::json!({"x-queue-type": "quorum"});
+    fixture.client.declare_queue(&fixture.queue, arguments).await.unwrap();
+    let queue = fixture.settings.queue_mut(&fixture.queue);
+    queue.declare = Declare::Existing;
+    queue.queue_type = Some(QueueType::Quorum);
+    if is_known().await {
+        let run = fixture.serve_always(Ok(())).await;
+        fixture.publish("x").await;
+        fixture.has_depth(&fixture.queue, 0).await;
+        run.stop().await;
+        return;
+    }
+    let error = fixture.start_error().await;
+    assert!(matches!(&error, Error::UnknownStrategy { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_waits_in_its_queue_and_is_parked_after_immediate_and_waits_and_one_attempts() {
+    if !is_known().await {
+        return;
+    }
+    let mut fixture = native("native", 2).await;
+    fixture.retry().immediate = Some(1);
+    let (run, seen) = fixture
+        .serve_noting(
+            |message| (Instant::now(), message.attempt(), message.hop(), message.max_attempts()),
+            Err(Failure::transient("no")),
+        )
+        .await;
+    fixture.publish("x").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    let summary = run.stop().await;
+    let seen = seen.all();
+    let numbers: Vec<_> = seen.iter().map(|(_, attempt, hop, most)| (*attempt, *hop, *most)).collect();
+    assert_eq!(numbers, [(1, 0, 4), (2, 0, 4), (3, 1, 4), (4, 2, 4)]);
+    for waited in [seen[2].0 - seen[1].0, seen[3].0 - seen[2].0] {
+        assert!(waited >= DELAY - Duration::from_millis(5), "{waited:?}");
+    }
+    assert_eq!((summary.requeued, summary.waited), (1, 2));
+    assert_eq!((&parked.headers["rehop-attempt"], &parked.headers["rehop-reason"]), (&4.into(), &"exhausted".into()));
+    assert_eq!(failures(&parked).len(), 1, "of the last failure only");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delay_that_is_asked_for_is_at_most_the_one_that_the_queue_has() {
+    if !is_known().await {
+        return;
+    }
+    let fixture = native("native-asks", 2).await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            log.push((message.raw_body().to_vec(), Instant::now()));
+            let asked = if message.raw_body() == "short" { DELAY / 3 } else { DELAY * 2 };
+            let failed = message.raw_body() == "long" || message.hop() == 0;
+            async move { if failed { Err(Failure::transient("no").after(asked)) } else { Ok(()) } }
+        })
+        .await;
+    fixture.publish("short").await;
+    let short = seen.reaches(2).await;
+    fixture.publish("long").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    assert!(short[1].1 - short[0].1 >= DELAY - Duration::from_millis(5));
+    assert_eq!(parked.headers["rehop-reason"], "delay_too_long");
+    let text = failures(&parked)[0]["message"].to_string();
+    assert!(text.contains("native") && text.contains("300ms"), "{text}");
+    run.stop().await;
+}
+
+/// A producer's own counts, and headers that only a copy of rehop's may have.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_and_headers_that_a_producer_has_set_are_not_believed() {
+    if !is_known().await {
+        return;
+    }
+    let fixture = native("native-hostile", 2).await;
+    let (run, seen) = fixture
+        .serve_noting(|message| (message.hop(), message.user_id().map(str::to_owned)), Err(Failure::transient("no")))
+        .await;
+    let hostile = fixture.to_queue().body("x").header("x-delivery-count", 1_000_000).header("x-acquired-count", 5);
+    fixture.client.publish(hostile.header("rehop-hop", 7).header("rehop-user-id", "root")).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    assert_eq!(seen.all(), [(0, None), (1, None), (2, None)]);
+    assert_eq!(parked.headers["rehop-attempt"], 3);
+}
+
+/// Nothing of the delay is spent, and the message comes to the next service at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_handed_back_at_the_shutdown_does_not_wait() {
+    if !is_known().await {
+        return;
+    }
+    let mut fixture = native("native-hand-back", 2).await;
+    fixture.retry().delays = Some(Backoff::Fixed { delay: Duration::from_secs(3600), waits: 2 });
+    fixture.consume().concurrency = Some(1);
+    fixture.consume().prefetch = Some(4);
+    let (run, started, gate) = fixture.serve_gated(8, Ok(())).await;
+    // Settled deliveries open the window to more than one.
+    for _ in 0..8 {
+        fixture.publish("first").await;
+    }
+    started.reaches(8).await;
+    for _ in 0..4 {
+        fixture.publish("held").await;
+    }
+    started.reaches(9).await;
+    fixture.has_depth(&fixture.queue, 0).await;
+    let run = run.begin_stop();
+    gate.add_permits(1);
+    let summary = run.ended().await.unwrap();
+    assert!(summary.handed_back > 0, "{summary}");
+    let (run, seen) = fixture.serve_noting(|message| (message.hop(), message.attempt() > 1), Ok(())).await;
+    let seen = seen.reaches(summary.handed_back as usize).await;
+    assert!(seen.iter().all(|(hop, _)| *hop == 0), "{seen:?}");
+    run.stop().await;
+}
+
+/// The policy makes waits pass at once. Attempts stay bounded, because the broker counts them all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
+    if !is_known().await {
+        return;
+    }
+    let fixture = native("native-policy", 3).await;
+    fixture.declare().await;
+    let broker = Broker::shared().await;
+    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
+    let name = format!("off-{}", fixture.namespace.name());
+    let definition = r#"{"delayed-retry-type":"disabled"}"#;
+    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
+    fixture.publish("x").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    broker.rabbitmqctl(&["clear_policy", &name]).await.unwrap();
+    assert_eq!(seen.all(), [1, 2, 3, 4]);
+    assert_eq!(parked.headers["rehop-reason"], "exhausted");
+}
+
+/// A message that waits when the policy comes is not lost, and one that fails afterwards has its attempts at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leaves_attempts_bounded() {
+    if !is_known().await {
+        return;
+    }
+    let fixture = native("native-policy-later", 3).await;
+    let note = |message: &rehop::Message<bytes::Bytes>| (message.raw_body().to_vec(), message.attempt());
+    let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
+    fixture.publish("waits").await;
+    seen.reaches(1).await;
+    let broker = Broker::shared().await;
+    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
+    let name = format!("off-{}", fixture.namespace.name());
+    let definition = r#"{"delayed-retry-type":"disabled"}"#;
+    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    fixture.publish("later").await;
+    let parked = fixture.drain_parked(2).await;
+    run.stop().await;
+    broker.rabbitmqctl(&["clear_policy", &name]).await.unwrap();
+    assert!(parked.iter().all(|message| message.headers["rehop-reason"] == "exhausted"), "{parked:?}");
+    for body in ["waits", "later"] {
+        let seen = seen.all();
+        let attempts = seen.iter().filter(|(of, _)| of == body.as_bytes()).map(|(_, attempt)| *attempt);
+        assert_eq!(attempts.collect::<Vec<_>>(), [1, 2, 3, 4], "{body}");
+    }
+}
+
+#[test]
+fn a_chain_of_a_native_policy_has_its_immediate_attempts_once() {
+    let mut settings = rehop::settings::RetrySettings::default();
+    settings.strategy = Some(WaitStrategy::Native);
+    settings.delays = Some(Backoff::Fixed { delay: Duration::from_secs(30), waits: 2 });
+    let policy = rehop::RetryPolicy::new(&settings).unwrap();
+    assert_eq!((policy.max_attempts(), policy.max_deliveries()), (4, 13));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let run = runtime.block_on(rehop::testing::chain(rehop::testing::message(7).policy(policy), |_| async {
+        Err(Failure::transient("no"))
+    }));
+    let outcomes: Vec<_> = run.attempts.iter().map(|attempt| (attempt.number, attempt.hop, attempt.outcome)).collect();
+    let wait = Outcome::Wait(Duration::from_secs(30));
+    assert_eq!(
+        outcomes,
+        [(1, 0, Outcome::Requeue), (2, 0, wait), (3, 1, wait), (4, 2, Outcome::Park(rehop::Reason::Exhausted)),]
+    );
+}

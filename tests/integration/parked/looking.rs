@@ -1,0 +1,132 @@
+//! Looks, which change nothing.
+
+use std::time::Duration;
+
+use rehop::Failure;
+use rehop::parked::{ListRequest, ParkedError};
+use rehop::testing::{Publish, eventually};
+
+use super::numbered;
+use crate::support::{Fixture, SOON};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_is_the_head_of_the_queue_and_a_look_at_a_part_keeps_the_order() {
+    let fixture = Fixture::new("window").await;
+    fixture.park(numbered(20)).await;
+    let mut request = ListRequest::default();
+    (request.window, request.rows) = (Some(8), 3);
+    for _ in 0..3 {
+        let listing = fixture.operator().with_prefetch(3).list(&request).await.unwrap();
+        assert_eq!((listing.depth, listing.looked_at, listing.matched), (20, 8, 8));
+        let errors: Vec<_> = listing.messages.iter().filter_map(|message| message.error.clone()).collect();
+        assert_eq!(errors, ["cannot charge order 0", "cannot charge order 1", "cannot charge order 2"]);
+    }
+    assert_eq!(fixture.parked_bodies().await, numbered(20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_is_dropped_gives_everything_back() {
+    let fixture = Fixture::new("dropped").await;
+    fixture.park(numbered(30)).await;
+    let operator = fixture.operator().with_prefetch(5);
+    for millis in [1, 5, 20, 50, 80] {
+        let _ = tokio::time::timeout(Duration::from_millis(millis), operator.list(&ListRequest::default())).await;
+    }
+    fixture.has_depth(&fixture.parked(), 30).await;
+    // The lock goes with its connection, which the broker may close a little later.
+    let listed = async || operator.list(&ListRequest::default()).await.map(|listing| listing.matched == 30);
+    eventually(SOON, "the queue can be listed again", listed).await.unwrap();
+    // The broker closes the channels of a lost connection in any order.
+    let (mut bodies, mut expected) = (fixture.parked_bodies().await, numbered(30));
+    bodies.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(bodies, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_shown_with_its_history_its_headers_and_its_body_and_secrets_are_masked() {
+    let fixture = Fixture::new("show").await;
+    fixture.declare().await;
+    let message = fixture.to_queue().message_id("seven").header("authorization", "hunter2").header("tenant", "a");
+    let message = message.json(&serde_json::json!({"id": 7, "password": "hunter2"}));
+    fixture.client.publish(message).await.unwrap();
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
+    fixture.has_depth(&fixture.parked(), 1).await;
+    run.stop().await;
+    let listing = fixture
+        .operator()
+        .list(&{
+            let mut all = ListRequest::default();
+            all.rows = 9;
+            all
+        })
+        .await
+        .unwrap();
+    let chain = &listing.messages[0].chain;
+    let details = fixture.operator().show(chain, None).await.unwrap();
+    let json = serde_json::to_value(&details[0]).unwrap();
+    assert_eq!(
+        (&json["reason"], &json["history"][0]["message"], &json["message_id"]),
+        (&"permanent".into(), &"no".into(), &"seven".into())
+    );
+    assert_eq!((&json["headers"]["authorization"], &json["headers"]["tenant"]), (&"***".into(), &"a".into()));
+    assert_eq!(json["body"]["json"], serde_json::json!({"id": 7, "password": "***"}));
+    let revealed = serde_json::to_value(&fixture.operator().reveal().show(chain, None).await.unwrap()[0]).unwrap();
+    assert_eq!(
+        (&revealed["headers"]["authorization"], &revealed["body"]["json"]["password"]),
+        (&"hunter2".into(), &"hunter2".into())
+    );
+    let missing = fixture.operator().show("nobody", None).await.unwrap_err();
+    assert!(matches!(missing, ParkedError::NoSuchMessage { looked_at: 1, .. }), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_may_be_near_a_limit_are_not_looked_at() {
+    let fixture = Fixture::new("limit").await;
+    // Somebody else's queue, which has no high limit.
+    fixture
+        .client
+        .declare_queue(&fixture.parked(), serde_json::json!({"x-queue-type": "quorum", "x-delivery-limit": 30}))
+        .await
+        .unwrap();
+    fixture.client.publish(Publish::to_queue(fixture.parked()).body("a")).await.unwrap();
+    let url = fixture.settings.broker.url.expose();
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let mut refused = None;
+    for _ in 0..40 {
+        // A reject counts on every version.
+        let channel = connection.create_channel().await.unwrap();
+        let options = lapin::options::BasicGetOptions { no_ack: false };
+        let Some(got) = channel.basic_get(fixture.parked().into(), options).await.unwrap() else { break };
+        got.delivery.reject(lapin::options::BasicRejectOptions { requeue: true }).await.unwrap();
+        channel.close(200, "looked".into()).await.unwrap();
+        match fixture.operator().list(&ListRequest::default()).await {
+            Ok(_) => {}
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    assert!(matches!(refused, Some(ParkedError::NearLimit { returns: 15.., .. })), "{refused:?}");
+    fixture.has_depth(&fixture.parked(), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_shows_how_far_it_is_and_ends_when_it_has_as_many_as_are_wanted() {
+    let fixture = Fixture::new("progress").await;
+    fixture.declare().await;
+    let message = |number: u32| Publish::to_queue(fixture.parked()).body(number.to_string());
+    fixture.client.publish_many((0..1_500).map(message)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 1_500).await;
+    let mut seen = Vec::new();
+    let observe = |listing: &rehop::parked::Listing| seen.push((listing.depth, listing.looked_at, listing.matched));
+    let mut request = ListRequest::all(Default::default());
+    let listing = fixture.operator().list_observed(&request, observe).await.unwrap();
+    assert_eq!((listing.depth, listing.looked_at, listing.matched), (1_500, 1_500, 1_500));
+    assert_eq!(seen.first(), Some(&(1_500, 1_000, 1_000)));
+    request.filter.limit = Some(7);
+    let listing = fixture.operator().list(&request).await.unwrap();
+    assert_eq!((listing.depth, listing.looked_at, listing.matched), (1_500, 7, 7));
+    fixture.has_depth(&fixture.parked(), 1_500).await;
+}

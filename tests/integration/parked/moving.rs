@@ -1,0 +1,178 @@
+//! Discards, edits, exports and imports.
+
+use rehop::parked::{
+    DiscardRequest, EditRequest, Filter, ListRequest, Parked, ParkedError, Place, RampSettings, RestoreRequest,
+};
+use rehop::testing::{Publish, Received};
+
+use super::{never, numbered, ramp, request};
+use crate::support::Fixture;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn discarded_messages_are_kept_and_can_be_replayed() {
+    let fixture = Fixture::new("discard").await;
+    fixture.park(numbered(5)).await;
+    let mut request = DiscardRequest::default();
+    request.filter.error = Some("order 3".to_owned());
+    (request.expect, request.why) = (Some(1), Some("a test".to_owned()));
+    let discarded = fixture.operator().discard(&request, |_| {}, never()).await.unwrap();
+    assert_eq!((discarded.stopped, discarded.tally.moved), (None, 1));
+    fixture.has_depth(&fixture.parked(), 4).await;
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    let listing = bin
+        .list(&{
+            let mut all = ListRequest::default();
+            all.rows = 9;
+            all
+        })
+        .await
+        .unwrap();
+    let [message] = &listing.messages[..] else { panic!("{listing:?}") };
+    assert_eq!((message.reason.as_str(), message.destination.as_deref()), ("permanent", Some(fixture.queue.as_str())));
+    assert_eq!(message.error.as_deref(), Some("cannot charge order 3"));
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let replayed = bin.replay(&super::request(ramp(&[5])), |_| {}, never()).await.unwrap();
+    assert!(replayed.is_success(), "{replayed:?}");
+    assert_eq!(seen.reaches(1).await, ["order 3"]);
+    run.stop().await;
+}
+
+/// Everything of a message but what the broker counts.
+fn content(received: &Received) -> (String, String, Vec<(String, String)>) {
+    let headers = received.exact_headers.iter().filter(|(name, _)| !name.starts_with("x-"));
+    let headers = headers.map(|(name, value)| (name.clone(), value.to_string())).collect();
+    (format!("{:?}", received.properties), received.text(), headers)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exactly_what_a_discard_moved_is_restored_as_it_was() {
+    let fixture = Fixture::new("restore").await;
+    fixture.park(numbered(6)).await;
+    // Taking them all shows what they are like; putting them back as they are leaves them so.
+    let before = fixture.client.get_all(&fixture.parked()).await.unwrap();
+    let park = format!("{}.park", fixture.namespace.name());
+    let again = before.iter().map(|message| Publish {
+        exchange: park.clone(),
+        routing_key: fixture.queue.clone(),
+        properties: message.properties.clone(),
+        headers: message.exact_headers.clone(),
+        ..Publish::to_queue("").body(message.body.clone())
+    });
+    fixture.client.publish_many(again.collect::<Vec<_>>()).await.unwrap();
+    let discard = async |errors: &[&str]| {
+        let mut runs = Vec::new();
+        for error in errors {
+            let mut request = DiscardRequest::default();
+            request.filter.error = Some((*error).to_owned());
+            let discarded = fixture.operator().discard(&request, |_| {}, never()).await.unwrap();
+            runs.push((discarded.run, discarded.tally.moved));
+        }
+        runs
+    };
+    let runs = discard(&["order 1", "order 4"]).await;
+    fixture.has_depth(&fixture.parked(), 4).await;
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    let mut request = RestoreRequest::default();
+    (request.filter, request.expect) = (Filter::run(runs[1].0.clone()), Some(2));
+    let refused = bin.restore(&request, |_| {}, never()).await.unwrap();
+    assert!(refused.stopped.is_some() && refused.tally.moved == 0, "another number is expected: {refused:?}");
+    request.expect = Some(1);
+    let restored = bin.restore(&request, |_| {}, never()).await.unwrap();
+    assert_eq!((restored.stopped, restored.tally.moved), (None, 1));
+    fixture.has_depth(&fixture.parked(), 5).await;
+    assert_eq!(bin.list(&ListRequest::default()).await.unwrap().matched, 1, "the other discard is left alone");
+    let twice = bin.restore(&request, |_| {}, never()).await.unwrap();
+    assert_eq!(twice.tally.moved, 0, "nothing is restored twice");
+    let after = fixture.client.get_all(&fixture.parked()).await.unwrap();
+    let bodies: Vec<_> = after.iter().map(Received::text).collect();
+    assert_eq!(bodies, ["order 0", "order 2", "order 3", "order 5", "order 4"], "at the end of its queue");
+    assert_eq!(content(after.last().unwrap()), content(&before[4]));
+    let elsewhere = fixture.operator().restore(&request, |_| {}, never()).await.unwrap_err();
+    assert!(matches!(elsewhere, ParkedError::NotDiscarded), "{elsewhere}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stray_message_that_was_discarded_is_restored_to_the_strays() {
+    let fixture = Fixture::new("restore-stray").await;
+    fixture.declare().await;
+    let to_nowhere = Publish::to(format!("{}.return", fixture.namespace.name()), "key").header("return-to", "nowhere");
+    fixture.client.publish(to_nowhere.body("lost")).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 1).await;
+    let stray = Parked::open(&fixture.settings, Place::Stray).unwrap();
+    let rows = || {
+        let mut rows = ListRequest::default();
+        rows.rows = 1;
+        rows
+    };
+    let before = stray.list(&rows()).await.unwrap().messages.remove(0);
+    let discarded = stray.discard(&DiscardRequest::default(), |_| {}, never()).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 0).await;
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    let mut request = RestoreRequest::default();
+    request.filter = Filter::run(discarded.run);
+    assert_eq!(bin.restore(&request, |_| {}, never()).await.unwrap().tally.moved, 1);
+    fixture.has_depth(&fixture.stray(), 1).await;
+    let after = stray.list(&rows()).await.unwrap().messages.remove(0);
+    assert_eq!((after.chain, after.exchange, after.destination), (before.chain, before.exchange, before.destination));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edited_message_is_handled_and_its_original_is_kept() {
+    let fixture = Fixture::new("edit").await;
+    fixture.park(numbered(5)).await;
+    let operator = fixture.operator();
+    let mut rows = ListRequest::default();
+    rows.rows = 9;
+    let chain = operator.list(&rows).await.unwrap().messages[2].chain.clone();
+    let (message, body) = operator.body(&chain).await.unwrap();
+    assert_eq!((message.size, &body[..]), (7, &b"order 2"[..]));
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let mut request = EditRequest::new(chain.clone(), "mended");
+    request.original = Some(body);
+    let edited = operator.edit(&request).await.unwrap();
+    assert_eq!((edited.fates.handled, edited.destination.as_str()), (1, fixture.queue.as_str()));
+    assert_eq!(seen.reaches(1).await, ["mended"]);
+    let gone = operator.edit(&request).await.unwrap_err();
+    assert!(matches!(gone, ParkedError::NoSuchMessage { .. }), "{gone}");
+    assert_eq!(fixture.parked_bodies().await, ["order 0", "order 1", "order 3", "order 4"]);
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    let (kept, original) = bin.body(&chain).await.unwrap();
+    assert_eq!((kept.reason.as_str(), &original[..]), ("permanent", &b"order 2"[..]));
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exported_messages_are_imported_once_and_replayed_like_any_other() {
+    let fixture = Fixture::new("transfer").await;
+    fixture.park(numbered(30)).await;
+    let mut exported = Vec::new();
+    let operator = fixture.operator();
+    let count = operator
+        .export(&Filter::default(), None, |message| {
+            exported.push(message);
+            true
+        })
+        .await
+        .unwrap();
+    assert_eq!((count, exported.len()), (30, 30));
+    // Ten are gone. The import brings them back, and leaves the others alone.
+    for _ in 0..10 {
+        fixture.client.get(&fixture.parked()).await.unwrap().unwrap();
+    }
+    fixture.has_depth(&fixture.parked(), 20).await;
+    let imported = operator.import(exported.iter().cloned().map(Ok), never()).await.unwrap();
+    assert_eq!((imported.imported, imported.already_there), (10, 20));
+    let (run, seen) = fixture
+        .serve_noting(|message| (String::from_utf8_lossy(message).into_owned(), message.errors().len()), Ok(()))
+        .await;
+    let replayed = operator.replay(&request(RampSettings::none()), |_| {}, never()).await.unwrap();
+    assert!(replayed.is_success(), "{replayed:?}");
+    let mut handled = seen.reaches(30).await;
+    handled.sort();
+    let mut expected: Vec<_> = numbered(30).into_iter().map(|body| (body, 1)).collect();
+    expected.sort();
+    assert_eq!(handled, expected);
+    run.stop().await;
+    let stray = Parked::open(&fixture.settings, Place::Stray).unwrap();
+    assert!(matches!(stray.import([], never()).await.unwrap_err(), ParkedError::NotParked));
+}

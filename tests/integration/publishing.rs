@@ -1,0 +1,189 @@
+//! A copy that the broker does not accept is identified and isolated. The others continue, and none is duplicated.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rehop::settings::Secret;
+use rehop::settings::TopologyMode;
+use rehop::testing::{Broker, Publish, Received, eventually};
+use rehop::{Failure, Message};
+
+use crate::support::{Fixture, Log, Running, SOON, fragile_broker, millis};
+
+/// The pause between two tries of a copy is at most 10 s.
+const AFTER_THE_LONGEST_PAUSE: Duration = Duration::from_secs(90);
+
+/// Decides by the body: `park` is parked at once, anything else is handled after one wait.
+async fn parks_or_waits(fixture: &Fixture, handled: &Log<String>) -> Running {
+    let log = handled.clone();
+    fixture
+        .serve(move |message: Message<Bytes>| {
+            let body = String::from_utf8_lossy(message.raw_body()).into_owned();
+            let result = match (body.as_str(), message.hop()) {
+                ("park", _) => Err(Failure::permanent("to be parked")),
+                (_, 0) => Err(Failure::transient("to wait once")),
+                (_, _) => {
+                    log.push(body);
+                    Ok(())
+                }
+            };
+            std::future::ready(result)
+        })
+        .await
+}
+
+fn by_message_id(messages: &[Received]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for message in messages {
+        *counts.entry(message.properties.message_id.clone().unwrap_or_default()).or_default() += 1;
+    }
+    counts
+}
+
+/// Each of these was handled, and none of them twice.
+fn assert_once_each(handled: &Log<String>, expected: usize) {
+    let mut bodies = handled.all();
+    bodies.sort_unstable();
+    let count = bodies.len();
+    bodies.dedup();
+    assert_eq!((bodies.len(), count), (expected, expected), "{bodies:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do_not_stop_a_service() {
+    let broker = fragile_broker().await;
+    let fixture = Fixture::at("operator", broker.amqp_url()).await;
+    fixture.declare().await;
+    let (policy, pattern) =
+        (fixture.namespace.name().to_owned(), format!("^{}$", fixture.parked().replace('.', "\\.")));
+    let full = r#"{"max-length":1,"overflow":"reject-publish"}"#;
+    broker
+        .rabbitmqctl(&["set_policy", "--apply-to", "queues", "--priority", "9", &policy, &pattern, full])
+        .await
+        .unwrap();
+    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
+    let queue = fixture.queue.clone();
+    let messages = (0..12).map(|n| Publish::to_queue(&queue).message_id(n.to_string()));
+    fixture.client.publish_many(messages).await.unwrap();
+    // A quorum queue accepts a few messages more than its limit, but not all of these.
+    seen.reaches(12).await;
+    let name = format!("{} consuming", fixture.namespace.name());
+    let listing = broker.rabbitmqctl(&["--silent", "list_connections", "pid", "client_properties"]).await.unwrap();
+    let pid = listing.lines().find(|line| line.contains(&name)).and_then(|line| line.split('\t').next());
+    broker
+        .rabbitmqctl(&["close_connection", pid.expect("the consuming connection is listed"), "by a test"])
+        .await
+        .unwrap();
+    // The connection was lost while copies were refused, so messages that were not parked are delivered again.
+    seen.reaches(13).await;
+    assert!(fixture.client.depth(&fixture.parked()).await.unwrap() < 12, "the limit refused nothing");
+    broker.rabbitmqctl(&["clear_policy", &policy]).await.unwrap();
+    let mut parked = Vec::new();
+    eventually(AFTER_THE_LONGEST_PAUSE, "each message is parked", async || {
+        parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
+        let distinct = by_message_id(&parked).len();
+        if distinct == 12 { Ok(true) } else { Err(format!("{distinct} of 12")) }
+    })
+    .await
+    .unwrap();
+    // Later messages are handled.
+    fixture.publish("after").await;
+    let last = fixture.client.drain(&fixture.parked(), 1, AFTER_THE_LONGEST_PAUSE).await.unwrap();
+    assert_eq!(last[0].text(), "after");
+    run.stop().await;
+    assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        eprintln!("NOT TESTED: permissions, because the broker is not ours");
+        return;
+    }
+    let mut fixture = Fixture::new("no-write").await;
+    fixture.declare().await;
+    fixture.retry().delays = millis([100]);
+    fixture.settings.topology = TopologyMode::Check;
+    let (user, own) = (format!("no-park-{}", fixture.namespace.name()), fixture.namespace.name().to_owned());
+    broker.rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
+    let all_but_park = format!("^{own}\\.(?!park$).*");
+    broker.rabbitmqctl(&["set_permissions", &user, "^$", &all_but_park, ".*"]).await.unwrap();
+    fixture.settings.broker.username = Some(user.clone());
+    fixture.settings.broker.password = Some(Secret::from("pass"));
+    let queue = fixture.queue.clone();
+    let body = |n: u32| if n == 20 { "park".to_owned() } else { n.to_string() };
+    fixture.client.publish_many((0..40).map(|n| Publish::to_queue(&queue).body(body(n)))).await.unwrap();
+    let handled = Log::default();
+    let run = parks_or_waits(&fixture, &handled).await;
+    handled.reaches(39).await;
+    // So are later ones, while the culprit is retried again and again.
+    for n in 40..60 {
+        fixture.publish(&n.to_string()).await;
+        handled.reaches(n).await;
+    }
+    assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0);
+    broker.rabbitmqctl(&["set_permissions", &user, "^$", ".*", ".*"]).await.unwrap();
+    let parked = fixture.client.drain(&fixture.parked(), 1, AFTER_THE_LONGEST_PAUSE).await.unwrap();
+    let summary = run.stop().await;
+    assert_eq!((parked.len(), parked[0].text()), (1, "park".to_owned()));
+    // Copies that were in flight when the culprit first closed the channel may already have been stored.
+    let duplicates = handled.all().len() - 59;
+    assert!(duplicates <= 39, "{duplicates} duplicates");
+    let mut later: Vec<_> = handled.all().into_iter().filter(|body| body.parse().is_ok_and(|n: u32| n >= 40)).collect();
+    later.sort_unstable();
+    assert_eq!(
+        later,
+        (40..60).map(|n| n.to_string()).collect::<Vec<_>>(),
+        "stored again by a known culprit: {summary:?}"
+    );
+    assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_are_returned_wait_until_they_find_a_queue_and_the_others_pass() {
+    let mut fixture = Fixture::new("returned").await;
+    fixture.retry().delays = millis([100]);
+    // Each waiting copy occupies a handler slot.
+    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(40), Some(40));
+    fixture.declare().await;
+    fixture.settings.topology = TopologyMode::Check;
+    let handled = Log::default();
+    let run = parks_or_waits(&fixture, &handled).await;
+    // One round shows that the service runs and has finished checking its topology.
+    fixture.publish("first").await;
+    handled.reaches(1).await;
+    let park = format!("{}.park", fixture.namespace.name());
+    fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({})).await.unwrap();
+    fixture.client.delete_queue(&fixture.stray()).await.unwrap();
+    let queue = fixture.queue.clone();
+    let body = |n: u32| if n.is_multiple_of(4) { "park".to_owned() } else { n.to_string() };
+    let messages = (0..80).map(|n| Publish::to_queue(&queue).message_id(n.to_string()).body(body(n)));
+    fixture.client.publish_many(messages).await.unwrap();
+    handled.reaches(61).await;
+    assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0);
+    fixture.client.bind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({})).await.unwrap();
+    let parked = fixture.client.drain(&fixture.parked(), 20, AFTER_THE_LONGEST_PAUSE).await.unwrap();
+    let summary = run.stop().await;
+    assert_eq!(by_message_id(&parked).len(), 20, "{summary:?}");
+    assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0, "a returned copy was multiplied");
+    assert_once_each(&handled, 61);
+    assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
+}
+
+/// The service itself declares the missing queues again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topology_that_lost_its_parked_and_stray_queues_is_repaired_when_a_copy_is_returned() {
+    let fixture = Fixture::new("repaired").await;
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
+    fixture.publish("first").await;
+    fixture.drain_parked(1).await;
+    fixture.client.delete_queue(&fixture.parked()).await.unwrap();
+    fixture.client.delete_queue(&fixture.stray()).await.unwrap();
+    fixture.publish("second").await;
+    fixture.is_declared(&fixture.parked()).await;
+    let parked = fixture.client.drain(&fixture.parked(), 1, SOON).await.unwrap();
+    run.stop().await;
+    assert_eq!(parked[0].text(), "second");
+}

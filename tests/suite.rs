@@ -1,0 +1,8 @@
+//! The library and the tool on a real broker: one broker for all tests, a namespace and a queue per test.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
+
+mod integration;
+mod support;
+#[cfg(feature = "cli")]
+mod tool;

@@ -1,0 +1,177 @@
+//! One test's part of the broker: its names, its settings, a client, and the services that it starts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rehop::settings::{ConsumeSettings, RetrySettings, Secret};
+use rehop::testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventually};
+use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Topology};
+use tokio::sync::Semaphore;
+
+use super::{Log, Running, SOON, millis};
+
+/// One test's part of the shared broker.
+pub(crate) struct Fixture {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) queue: String,
+    pub(crate) namespace: Namespace,
+}
+
+impl Fixture {
+    /// A namespace with one queue, and waits of 100 and 200 ms.
+    pub(crate) async fn new(test: &str) -> Self {
+        Self::at(test, Broker::shared().await.amqp_url()).await
+    }
+
+    pub(crate) async fn at(test: &str, url: &str) -> Self {
+        let namespace = Namespace::new(test);
+        let mut settings = Settings::default();
+        settings.namespace = namespace.name().to_owned();
+        settings.broker.url = Secret::from(url);
+        settings.retry.delays = millis([100, 200]);
+        settings.retry.immediate = Some(0);
+        settings.shutdown.grace = Duration::from_secs(5);
+        Self { client: Client::connect(url).await.unwrap(), settings, queue: namespace.queue("orders"), namespace }
+    }
+
+    /// A fixture whose services reach the shared broker through a proxy. Its client does not.
+    pub(crate) async fn behind_proxy(test: &str) -> (Self, Proxy) {
+        let mut fixture = Self::new(test).await;
+        let proxy = fixture.put_behind_proxy().await;
+        (fixture, proxy)
+    }
+
+    /// Services that are started from now on connect through this proxy.
+    pub(crate) async fn put_behind_proxy(&mut self) -> Proxy {
+        let url = Broker::shared().await.amqp_url();
+        let proxy = Proxy::start(url).await.unwrap();
+        self.settings.broker.url = Secret::from(proxy.url_for(url).unwrap());
+        proxy
+    }
+
+    pub(crate) fn parked(&self) -> String {
+        format!("{}.parked", self.queue)
+    }
+
+    pub(crate) fn stray(&self) -> String {
+        format!("{}.stray", self.namespace.name())
+    }
+
+    pub(crate) async fn connect(&self) -> Service {
+        rehop::connect(&self.settings).await.unwrap()
+    }
+
+    /// Takes this many parked messages, waiting for them.
+    pub(crate) async fn drain_parked(&self, count: usize) -> Vec<Received> {
+        self.client.drain(&self.parked(), count, SOON).await.unwrap()
+    }
+
+    /// Starts a service on the queue that takes raw bodies, and waits until the queue exists.
+    pub(crate) async fn serve<R>(&self, handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static) -> Running
+    where
+        R: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let run =
+            Running::start(self.connect().await.with_consumer(Consumer::new(self.queue.clone(), handler).decode(Raw)));
+        self.is_declared(&self.queue).await;
+        run
+    }
+
+    /// A service whose handler always returns the same result.
+    pub(crate) async fn serve_always(&self, result: Result<(), Failure>) -> Running {
+        self.serve(move |_| std::future::ready(result.clone())).await
+    }
+
+    /// A service that records something of each message and then always returns the same result.
+    pub(crate) async fn serve_noting<T: Send + 'static>(
+        &self,
+        note: impl Fn(&Message<Bytes>) -> T + Send + Sync + 'static,
+        result: Result<(), Failure>,
+    ) -> (Running, Log<T>) {
+        let seen = Log::default();
+        let log = seen.clone();
+        let serving = self.serve(move |message| {
+            log.push(note(&message));
+            std::future::ready(result.clone())
+        });
+        (serving.await, seen)
+    }
+
+    /// A service whose handlers record that they have started, and each wait for a permit before they return.
+    pub(crate) async fn serve_gated(
+        &self,
+        permits: usize,
+        result: Result<(), Failure>,
+    ) -> (Running, Log<()>, Arc<Semaphore>) {
+        let (gate, started) = (Arc::new(Semaphore::new(permits)), Log::default());
+        let (pass, log) = (gate.clone(), started.clone());
+        let serving = self.serve(move |_| {
+            let (pass, log, result) = (pass.clone(), log.clone(), result.clone());
+            async move {
+                log.push(());
+                pass.acquire().await.unwrap().forget();
+                result
+            }
+        });
+        (serving.await, started, gate)
+    }
+
+    pub(crate) async fn is_declared(&self, queue: &str) {
+        let what = format!("queue {queue} is declared");
+        eventually(SOON, &what, async || self.client.depth(queue).await.map(|_| true)).await.unwrap();
+    }
+
+    pub(crate) async fn has_depth(&self, queue: &str, depth: u32) {
+        let what = format!("{depth} messages in queue {queue}");
+        eventually(SOON, &what, async || match self.client.depth(queue).await {
+            Ok(seen) if seen == depth => Ok(true),
+            Ok(seen) => Err(format!("{seen} messages")),
+            Err(error) => Err(error.to_string()),
+        })
+        .await
+        .unwrap();
+    }
+
+    /// A message directly to the queue.
+    pub(crate) async fn publish(&self, body: &str) {
+        self.client.publish(self.to_queue().body(body)).await.unwrap();
+    }
+
+    pub(crate) fn to_queue(&self) -> Publish {
+        Publish::to_queue(&self.queue)
+    }
+
+    /// Publishes to an exchange whose binding may not be declared yet.
+    pub(crate) async fn publish_when_bound(&self, message: Publish) {
+        eventually(SOON, "a route for the message", async || self.client.publish(message.clone()).await.map(|()| true))
+            .await
+            .unwrap();
+    }
+
+    /// Declares everything, so that messages can be published before a service starts.
+    pub(crate) async fn declare(&self) {
+        let mut settings = self.settings.clone();
+        settings.queue_mut(&self.queue);
+        Topology::of(&settings).unwrap().declare(&settings).await.unwrap();
+    }
+
+    /// The retry settings of the queue.
+    pub(crate) fn retry(&mut self) -> &mut RetrySettings {
+        &mut self.settings.queue_mut(&self.queue).retry
+    }
+
+    pub(crate) fn consume(&mut self) -> &mut ConsumeSettings {
+        &mut self.settings.queue_mut(&self.queue).consume
+    }
+
+    /// The error of a service that cannot start.
+    pub(crate) async fn start_error(&self) -> rehop::Error {
+        let run = self
+            .connect()
+            .await
+            .with_consumer(Consumer::new(self.queue.clone(), |_: Message<Bytes>| async { Ok(()) }).decode(Raw));
+        tokio::time::timeout(SOON, run.into_future()).await.expect("the service ends in time").unwrap_err()
+    }
+}

@@ -1,0 +1,44 @@
+//! Code that the tests share.
+
+mod fixture;
+mod log;
+mod running;
+
+use std::time::{Duration, SystemTime};
+
+use rehop::testing::{Broker, Received};
+use rehop::{Backoff, Timestamp};
+use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+pub(crate) use fixture::Fixture;
+pub(crate) use log::Log;
+pub(crate) use running::Running;
+
+/// How long anything may take. What has not happened by then never will.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// How long what waits for nothing may take. It is far below the defaults of the grace time and of the startup timeout, and leaves a
+/// busy machine time.
+pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
+
+pub(crate) fn millis(millis: impl IntoIterator<Item = u64>) -> Option<Backoff> {
+    Some(Backoff::List(millis.into_iter().map(Duration::from_millis).collect()))
+}
+
+/// What a message's header says of its failures, oldest first.
+pub(crate) fn failures(message: &Received) -> Vec<Value> {
+    let text = message.headers["rehop-errors"].as_str().expect("the history is text");
+    serde_json::from_str(text).unwrap()
+}
+
+pub(crate) fn now_millis() -> i64 {
+    Timestamp::from(SystemTime::now()).as_millis()
+}
+
+/// A broker that tests restart and reconfigure, one at a time.
+pub(crate) async fn fragile_broker() -> MutexGuard<'static, Broker> {
+    static BROKER: OnceCell<Mutex<Broker>> = OnceCell::const_new();
+    let start = async || Mutex::new(Broker::builder().own().start().await.unwrap());
+    BROKER.get_or_init(start).await.lock().await
+}

@@ -1,0 +1,68 @@
+//! The broker's management API, to plant what operators plant: policies, users, definitions.
+
+use std::sync::OnceLock;
+
+use rehop::testing::Broker;
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+
+pub(crate) struct BrokerApi {
+    url: String,
+    without_credentials: String,
+    client: Client,
+}
+
+impl BrokerApi {
+    /// The API of the shared broker. An external broker may have none.
+    pub(crate) async fn shared() -> Option<Self> {
+        let Some(url) = Broker::shared().await.management_url() else {
+            eprintln!("skipped: REHOP_TEST_MANAGEMENT_URL is not set");
+            return None;
+        };
+        static PROVIDER: OnceLock<()> = OnceLock::new();
+        PROVIDER.get_or_init(|| drop(rustls::crypto::ring::default_provider().install_default()));
+        let client = Client::builder().no_proxy().build().unwrap();
+        let host = url.rsplit_once('@').map_or(url, |(_, host)| host);
+        let without_credentials = format!("http://{}", host.trim_start_matches("http://"));
+        Some(Self { url: url.to_owned(), without_credentials, client })
+    }
+
+    /// With user and password.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn url_without_credentials(&self) -> &str {
+        &self.without_credentials
+    }
+
+    pub(crate) async fn set_policy(&self, name: &str, pattern: &str, definition: Value) {
+        let body = json!({ "pattern": pattern, "definition": definition, "apply-to": "queues", "priority": 1 });
+        self.send(Method::PUT, &format!("policies/%2f/{name}"), &body).await;
+    }
+
+    pub(crate) async fn delete_policy(&self, name: &str) {
+        self.send(Method::DELETE, &format!("policies/%2f/{name}"), &Value::Null).await;
+    }
+
+    /// A user without tags, with these permissions.
+    pub(crate) async fn add_user(&self, name: &str, password: &str, permissions: Value) {
+        self.send(Method::PUT, &format!("users/{name}"), &json!({ "password": password, "tags": "" })).await;
+        self.send(Method::PUT, &format!("permissions/%2f/{name}"), &permissions).await;
+    }
+
+    pub(crate) async fn delete_user(&self, name: &str) {
+        self.send(Method::DELETE, &format!("users/{name}"), &Value::Null).await;
+    }
+
+    pub(crate) async fn import(&self, definitions: &Value) {
+        self.send(Method::POST, "definitions", definitions).await;
+    }
+
+    async fn send(&self, method: Method, path: &str, body: &Value) {
+        let request = self.client.request(method, format!("{}/api/{path}", self.url));
+        let answer = request.header("content-type", "application/json").body(body.to_string()).send().await.unwrap();
+        let status = answer.status();
+        assert!(status.is_success(), "{path}: {status} {}", answer.text().await.unwrap_or_default());
+    }
+}

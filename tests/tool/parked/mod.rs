@@ -1,0 +1,178 @@
+//! `rehop parked`: what it prints, and what it does.
+
+mod hostile;
+mod warned;
+
+use rehop::Failure;
+use rehop::testing::{Publish, Received, eventually};
+use serde_json::{Value, json};
+
+use crate::support::{Fixture, SOON};
+use crate::tool::process::{Finished, Tool};
+
+impl Fixture {
+    /// The tool for the parked messages of this test's queue.
+    fn parked_tool(&self, command: &str, more: &[&str]) -> Tool {
+        self.tool(&[&["parked", command, "--queue", &self.queue], more].concat())
+    }
+
+    async fn parked_run(&self, command: &str, more: &[&str]) -> Finished {
+        self.parked_tool(command, more).finished().await
+    }
+
+    /// Messages as another program may have parked them: straight through the park exchange.
+    async fn park_directly(&self, messages: impl IntoIterator<Item = Publish>) {
+        self.declare().await;
+        let park = format!("{}.park", self.namespace.name());
+        let to_park = |message: Publish| Publish { exchange: park.clone(), routing_key: self.queue.clone(), ..message };
+        let count = self.client.publish_many(messages.into_iter().map(to_park)).await.unwrap();
+        self.has_depth(&self.parked(), count as u32).await;
+    }
+}
+
+fn message(body: impl Into<String>) -> Publish {
+    let body = body.into();
+    Publish::to_queue("anywhere").message_id(body.clone()).body(body).header("rehop-reason", "exhausted")
+}
+
+fn error(class: &str, text: &str) -> String {
+    json!([{ "at": 1_700_000_000_000i64, "attempt": 8, "class": class, "message": text }]).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_finds_out_what_failed_and_sends_one_kind_back() {
+    let fixture = Fixture::new("operator").await;
+    let busy =
+        |n: usize| message(format!("busy-{n}")).header("rehop-errors", error("http_503", &format!("order {n} failed")));
+    let wrong =
+        (0..2).map(|n| message(format!("wrong-{n}")).header("rehop-errors", error("http_422", "no such customer")));
+    fixture.park_directly((0..7).map(busy).chain(wrong)).await;
+
+    let listed = fixture.parked_run("list", &[]).await;
+    assert_eq!(listed.code(), 0, "{}", listed.err);
+    for part in ["all 9 messages", "2 kinds", "http_503", "order <n> failed", "no such customer"] {
+        assert!(listed.out.contains(part), "{part:?} is missing: {}", listed.out);
+    }
+    let shown = fixture.parked_run("show", &["busy-3"]).await;
+    assert!(
+        shown.out.contains("attempt 8 failed: http_503: order 3 failed") && shown.out.contains("busy-3"),
+        "{}",
+        shown.out
+    );
+
+    let planned = fixture.parked_run("replay", &["--class", "http_503"]).await;
+    assert_eq!(planned.code(), 0, "{}", planned.err);
+    let command =
+        format!("rehop parked replay --queue {} --class http_503 --apply --expect 7 --why '...'", fixture.queue);
+    for part in ["7 of 9 messages", &format!("7 would go to queue {}", fixture.queue), "Nothing was done", &command] {
+        assert!(planned.out.contains(part), "{part:?} is missing: {}", planned.out);
+    }
+    fixture.has_depth(&fixture.parked(), 9).await;
+
+    let run = fixture.serve_always(Ok(())).await;
+    let apply = ["--class", "http_503", "--apply", "--expect", "7", "--why", "the shop is up", "--json"];
+    let replayed = fixture.parked_run("replay", &apply).await;
+    assert_eq!(replayed.code(), 0, "{}", replayed.err);
+    let report: Value = serde_json::from_str(&replayed.out).unwrap();
+    assert_eq!((&report["moved"], &report["fates"]["handled"], &report["unknown"]), (&json!(7), &json!(7), &json!(0)));
+    assert!(replayed.err.contains("the shop is up"), "the log is the audit: {}", replayed.err);
+    fixture.has_depth(&fixture.parked(), 2).await;
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_status_says_how_a_replay_ended() {
+    let fixture = Fixture::new("status").await;
+    fixture.park_directly((0..3).map(|n| message(n.to_string()))).await;
+    let unexpected = fixture.parked_run("replay", &["--apply", "--expect", "4"]).await;
+    assert_eq!(unexpected.code(), 3, "{}", unexpected.err);
+    assert!(unexpected.out.contains("not the expected number"), "{}", unexpected.out);
+    let nobody = fixture.parked_run("replay", &["--limit", "1", "--apply", "--canary", "0", "--follow", "100ms"]).await;
+    assert_eq!(nobody.code(), 4, "{}", nobody.out);
+    assert!(nobody.out.contains("1 unknown"), "{}", nobody.out);
+    let run = fixture.serve_always(Err(Failure::permanent("still wrong"))).await;
+    fixture.has_depth(&fixture.parked(), 3).await;
+    let again = fixture.parked_run("replay", &["--apply"]).await;
+    assert_eq!(again.code(), 3, "{}", again.out);
+    assert!(again.out.contains("parked again") && again.out.contains("still wrong"), "{}", again.out);
+    run.stop().await;
+    for wrong in [&["--expect", "3"][..], &["--where", "customer"], &["--apply", "--rate", "0"]] {
+        assert_eq!(fixture.parked_run("replay", wrong).await.code(), 2, "{wrong:?}");
+    }
+    let missing = fixture.tool(&["parked", "list", "--queue", "nowhere"]).finished().await.error(1);
+    assert!(missing.contains("nowhere.parked") && missing.contains("does not exist"), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_replay_gives_back_what_it_did_not_send_and_says_so() {
+    let fixture = Fixture::new("interrupt").await;
+    fixture.park_directly((0..50).map(|n| message(n.to_string()))).await;
+    let tool = fixture.parked_tool("replay", &["--apply", "--canary", "0", "--rate", "5"]);
+    eventually(SOON, "some are sent", async || fixture.client.depth(&fixture.queue).await.map(|depth| depth >= 3))
+        .await
+        .unwrap();
+    tool.signal("INT");
+    let finished = tool.finished().await;
+    assert_eq!(finished.code(), 3, "{}", finished.err);
+    assert!(finished.out.contains("stopped: it was told to stop"), "{}", finished.out);
+    let sent = fixture.client.depth(&fixture.queue).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 50 - sent).await;
+    let left: Vec<_> = fixture.client.get_all(&fixture.parked()).await.unwrap().iter().map(Received::text).collect();
+    let expected: Vec<_> = (sent..50).map(|n| n.to_string()).collect();
+    assert_eq!(left, expected, "in their order");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_editor_mends_a_message() {
+    let fixture = Fixture::new("editor").await;
+    fixture.park_directly([message("seven").body("wrong amount")]).await;
+    let run = fixture.serve(|message: rehop::Message<bytes::Bytes>| async move {
+        if &message[..] == b"right amount" { Ok(()) } else { Err(Failure::permanent("no")) }
+    });
+    let run = run.await;
+    let environment = [
+        crate::tool::process::variables(&fixture.settings),
+        vec![
+            ("EDITOR".to_owned(), "sed -i s/wrong/right/".to_owned()),
+            ("PATH".to_owned(), std::env::var("PATH").unwrap()),
+        ],
+    ]
+    .concat();
+    let arguments = ["parked", "edit", "--queue", &fixture.queue, "seven", "--apply"];
+    let edited = Tool::start(&arguments, environment.clone()).finished().await;
+    assert_eq!(edited.code(), 0, "{}", edited.err);
+    assert!(edited.out.contains("it was handled"), "{}", edited.out);
+    run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_discard_says_how_it_is_undone() {
+    let fixture = Fixture::new("undo").await;
+    fixture.park_directly((0..3).map(|n| message(n.to_string()))).await;
+    let discarded = fixture.parked_run("discard", &["--limit", "2", "--apply", "--why", "too many"]).await;
+    assert_eq!(discarded.code(), 0, "{}", discarded.err);
+    let (_, run) = discarded.out.trim().rsplit_once("rehop parked restore --run ").unwrap();
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let planned = fixture.tool(&["parked", "restore", "--run", run]).finished().await;
+    assert_eq!(planned.code(), 0, "{}", planned.err);
+    let command = format!("rehop parked restore --run {run} --apply --expect 2 --why '...'");
+    assert!(
+        planned.out.contains("Nothing was done. To restore them") && planned.out.contains(&command),
+        "{}",
+        planned.out
+    );
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let apply = ["parked", "restore", "--run", run, "--apply", "--expect", "2", "--why", "a mistake", "--json"];
+    let restored = fixture.tool(&apply).finished().await;
+    assert_eq!(restored.code(), 0, "{}", restored.err);
+    let report: Value = serde_json::from_str(&restored.out).unwrap();
+    assert_eq!((&report["moved"], &report["stopped"]), (&json!(2), &Value::Null));
+    assert!(restored.err.contains("a mistake"), "the log is the audit: {}", restored.err);
+    fixture.has_depth(&fixture.parked(), 3).await;
+    let none = fixture.tool(&["parked", "restore", "--run", run, "--apply", "--expect", "2"]).finished().await;
+    assert_eq!(none.code(), 3, "nothing is restored twice: {}", none.out);
+    let bare = fixture.parked_run("list", &["--class", "", "--error-is", ""]).await;
+    assert!(bare.out.contains("all 3 messages, 3 match"), "{}", bare.out);
+    let other = fixture.parked_run("list", &["--destination", ""]).await;
+    assert!(other.out.contains("0 match"), "{}", other.out);
+}

@@ -1,0 +1,157 @@
+//! `rehop doctor` finds what replays, discarded messages, ordered queues and unusual brokers trip over.
+
+use std::time::Duration;
+
+use rehop::parked::{DiscardRequest, Parked, Place};
+use rehop::settings::{Declare, WaitStrategy};
+use rehop::testing::{Broker, eventually};
+use rehop::{Backoff, Topology};
+use serde_json::json;
+
+use super::broker_api::BrokerApi;
+use super::examined::COUNTED;
+use crate::support::{Fixture, fragile_broker};
+
+impl Fixture {
+    /// Waits until the doctor finds nothing but the missing consumer.
+    async fn is_fine(&self, more: &[&str]) {
+        eventually(COUNTED, "no complaint", async || {
+            let found = self.findings(more).await;
+            if found.iter().all(|(check, _)| check == "no-consumer") { Ok(true) } else { Err(format!("{found:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Leaves an empty queue of discarded messages behind, as an operator does.
+    async fn discard_nothing(&self) {
+        let mut settings = self.settings.clone();
+        settings.queue_mut(&self.queue);
+        let parked = Parked::open(&settings, Place::queue(&self.queue)).unwrap();
+        parked.discard(&DiscardRequest::default(), |_| {}, std::future::pending()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_of_discarded_messages_is_looked_at_where_there_is_one() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("discards").await;
+    fixture.declare().await;
+    fixture.discard_nothing().await;
+    let (name, look) = (fixture.namespace.name(), ["--management", api.url()]);
+    let discarded = format!("{name}.discarded");
+    fixture.is_fine(&look).await;
+    fixture.is_fine(&[]).await;
+    let definition = json!({ "delivery-limit": 2, "max-length": 10, "message-ttl": 50 });
+    api.set_policy(name, &format!("^{name}\\.discarded$"), definition).await;
+    let lowered = ["delivery-limit-lowered", "length-limit", "message-ttl"].map(|check| (check, discarded.as_str()));
+    fixture.is_found(&look, &lowered).await;
+    api.delete_policy(name).await;
+
+    // One that keeps what it holds for another time.
+    fixture.client.delete_queue(&discarded).await.unwrap();
+    let arguments = json!({ "x-queue-type": "quorum", "x-delivery-limit": 2_147_483_648_i64, "x-message-ttl": 1000 });
+    fixture.client.declare_queue(&discarded, arguments).await.unwrap();
+    for look in [&look[..], &[]] {
+        fixture.is_found(look, &[("arguments-differ", &discarded)]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_may_see_neither_receipts_nor_discarded_messages_gets_one_warning() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("reporting").await;
+    fixture.declare().await;
+    fixture.discard_nothing().await;
+    let name = fixture.namespace.name().to_owned();
+    let own = format!("^({name}\\.(wait.*|return|park|stray)|{0}(\\.parked)?)$", fixture.queue);
+    let allow = async |write: &str| {
+        let permissions = json!({ "configure": own, "write": write, "read": own });
+        api.add_user(&name, "secret", permissions).await;
+    };
+    allow(&own).await;
+    let mut url: reqwest::Url = fixture.settings.broker.url.expose().parse().unwrap();
+    url.set_username(&name).unwrap();
+    url.set_password(Some("secret")).unwrap();
+    fixture.settings.broker.url = url.as_str().into();
+    let report = format!("publishing to exchange \"{name}.report\"");
+    fixture.is_found(&[], &[("report-denied", &report)]).await;
+    let found = fixture.findings(&[]).await;
+    let others = found.iter().filter(|(check, _)| check != "report-denied" && check != "no-consumer");
+    assert_eq!(others.count(), 0, "{found:?}");
+    // Whether the exchange exists makes no difference.
+    allow(&format!("{own}|^{name}\\.report$")).await;
+    fixture.is_fine(&[]).await;
+    fixture.client.declare_exchange(&format!("{name}.report"), "direct", json!({})).await.unwrap();
+    fixture.is_fine(&[]).await;
+    allow(&own).await;
+    fixture.is_found(&[], &[("report-denied", &report)]).await;
+    api.delete_user(&name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_existing_queue_without_a_single_active_consumer_keeps_no_order_and_without_a_limit_no_end() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("unordered").await;
+    let queue = fixture.queue.as_str();
+    let is_old = Broker::shared().await.version().starts_with("3.");
+    let mut declared = fixture.settings.clone();
+    declared.queue_mut(queue).declare = Declare::Existing;
+    let arguments = |single: bool| {
+        json!({
+            "x-queue-type": "quorum", "x-delivery-limit": -1, "x-dead-letter-exchange": "somewhere",
+            "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+            "x-single-active-consumer": { "$amqp": { "Boolean": single } },
+        })
+    };
+    fixture.client.declare_queue(queue, arguments(false)).await.unwrap();
+    Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+    let listed = format!(
+        "queues=[{{queue={queue:?},declare=existing,queue_type=quorum,consume={{order=queue}},retry={{strategy=in-process}}}}]"
+    );
+    let look = ["--management", api.url(), "--set", &listed];
+    // Before 4.0 a limit of -1 is reached at the first return.
+    let limit = if is_old { "delivery-limit-lowered" } else { "delivery-limit-differs" };
+    fixture.is_found(&look, &[("order-not-kept", queue), (limit, queue)]).await;
+
+    fixture.client.delete_queue(queue).await.unwrap();
+    fixture.client.declare_queue(queue, arguments(true)).await.unwrap();
+    Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+    eventually(COUNTED, "the order is kept", async || {
+        let found = fixture.findings(&look).await;
+        let is_about_order = |check: &str| check == "order-not-kept" || check == "single-active-consumer";
+        if found.iter().any(|(check, _)| is_about_order(check)) { Err(format!("{found:?}")) } else { Ok(true) }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_does_not_know_delayed_retries_is_found_and_others_are_fine() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("native").await;
+    fixture.settings.retry.strategy = Some(WaitStrategy::Native);
+    fixture.settings.retry.delays = Some(Backoff::List(vec![Duration::from_millis(200)]));
+    let look = ["--management", api.url()];
+    if Broker::shared().await.version().starts_with("4.3.") {
+        fixture.declare().await;
+        fixture.is_fine(&look).await;
+    } else {
+        fixture.is_found(&look, &[("strategy-unknown", &fixture.queue)]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_are_smaller_than_a_full_set_of_headers_are_found() {
+    let broker = fragile_broker().await;
+    let fixture = Fixture::at("frames", broker.amqp_url()).await;
+    fixture.declare().await;
+    let set = async |bytes: u32| {
+        let set = format!("application:set_env(rabbit, frame_max, {bytes}).");
+        broker.rabbitmqctl(&["eval", &set]).await.unwrap();
+    };
+    set(65_536).await;
+    fixture.is_found(&[], &[("frames-small", "the connection")]).await;
+    set(131_072).await;
+    fixture.is_fine(&[]).await;
+}
