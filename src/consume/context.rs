@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use lapin::types::ShortString;
+use tokio::sync::watch;
 
 use crate::broker::name::short;
 use crate::consume::early::EarlyReturns;
@@ -33,6 +34,8 @@ pub(crate) struct QueueContext {
     pub(crate) source: Arc<Source>,
     pub(crate) publisher: CopyPublisher,
     pub(crate) receipts: Receipts,
+    /// Whether settling has to wait, because the queue's subscriptions are about to end.
+    pub(crate) settling_waits: watch::Receiver<bool>,
     pub(crate) tracer: QueueTracer,
     pub(crate) metrics: QueueMetrics,
     pub(crate) tally: Arc<Tally>,
@@ -60,7 +63,7 @@ impl QueueContext {
         settings: &Settings,
         config: QueueConfig,
         handler: Box<dyn AnyHandler>,
-        (publisher, receipts): (&CopyPublisher, &Receipts),
+        (publisher, receipts, settling_waits): (&CopyPublisher, &Receipts, watch::Receiver<bool>),
         instruments: &Instruments,
         tally: &Arc<Tally>,
         state: Arc<QueueState>,
@@ -106,6 +109,7 @@ impl QueueContext {
             handler,
             publisher: publisher.clone(),
             receipts: receipts.clone(),
+            settling_waits,
             tally: tally.clone(),
             warned: WarnOnce::default(),
             early: EarlyReturns::default(),
@@ -116,6 +120,16 @@ impl QueueContext {
 }
 
 impl QueueContext {
+    /// Returns when deliveries of the queue may be settled.
+    pub(crate) async fn settleable(&self) {
+        if *self.settling_waits.borrow() {
+            let mut waits = self.settling_waits.clone();
+            // Boxed, because it is rare and the task of a delivery should stay small. An error means that the intake is gone, and with
+            // it the service.
+            let _ = Box::pin(waits.wait_for(|waits| !waits)).await;
+        }
+    }
+
     /// The queue is consumed from now on.
     pub(crate) fn consuming(&self) {
         tracing::info!(queue = %self.config.queue, "consuming");

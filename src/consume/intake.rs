@@ -19,6 +19,8 @@ use crate::settings::Order;
 pub(crate) struct Intake {
     inbox: Mutex<Inbox<Unacked>>,
     windows: Vec<watch::Sender<u16>>,
+    /// Whether settling a delivery of the queue has to wait.
+    settling_waits: Vec<watch::Sender<bool>>,
     finished: Notify,
     /// How many tasks of each ordered queue are left.
     tasks: Vec<watch::Sender<usize>>,
@@ -38,6 +40,7 @@ impl Intake {
         let intake = Self {
             inbox: Mutex::new(inbox),
             windows,
+            settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             finished: Notify::new(),
             tasks: queues.iter().map(|_| watch::Sender::new(0)).collect(),
             stopping: AtomicBool::new(false),
@@ -49,6 +52,17 @@ impl Intake {
     /// The prefetch that the queue's subscription should have, as it changes.
     pub(crate) fn window(&self, queue: QueueIndex) -> watch::Receiver<u16> {
         self.windows[queue.position()].subscribe()
+    }
+
+    /// Whether settling a delivery of the queue has to wait, as it changes.
+    pub(crate) fn settling_waits(&self, queue: QueueIndex) -> watch::Receiver<bool> {
+        self.settling_waits[queue.position()].subscribe()
+    }
+
+    /// The queue's subscriptions are to end: when to ask again, or `None` if they may be cancelled now. Until their end is
+    /// [reported](Self::subscribed), nothing of the queue is settled.
+    pub(crate) fn end(self: &Arc<Self>, queue: QueueIndex) -> Option<Instant> {
+        self.change(|inbox, now| inbox.end(queue, now))
     }
 
     /// Records the prefetch of the queue's subscriptions; 0 if there are none.
@@ -149,7 +163,8 @@ impl Intake {
         self.aborted.clone().drop_guard()
     }
 
-    /// Changes the inbox, then starts the handlers that may start and publishes the windows. Both follow from the inbox alone.
+    /// Changes the inbox, then starts the handlers that may start and publishes what sessions and settlements have to know. All of it
+    /// follows from the inbox alone.
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
         let now = Instant::now();
         let mut inbox = self.lock();
@@ -160,9 +175,10 @@ impl Intake {
                 started.push((queue, ticket, unacked));
             }
         }
-        for (position, window) in self.windows.iter().enumerate() {
-            let wanted = inbox.window(QueueIndex::at(position), now);
-            window.send_if_modified(|window| std::mem::replace(window, wanted) != wanted);
+        for (position, (window, waits)) in self.windows.iter().zip(&self.settling_waits).enumerate() {
+            let queue = QueueIndex::at(position);
+            become_if_other(window, inbox.window(queue, now));
+            become_if_other(waits, inbox.is_ending(queue));
         }
         drop(inbox);
         for (queue, ticket, unacked) in started {
@@ -184,6 +200,14 @@ impl Intake {
     fn lock(&self) -> MutexGuard<'_, Inbox<Unacked>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn become_if_other<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+    sender.send_if_modified(|present| {
+        let is_other = *present != value;
+        *present = value;
+        is_other
+    });
 }
 
 /// The slot is free again when this ends.

@@ -189,6 +189,11 @@ impl<'a> Session<'a> {
 
     /// Takes a delivery, and all others that have arrived by now.
     async fn take(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<(), Error> {
+        if self.receive(first)? { self.cancelled().await } else { Ok(()) }
+    }
+
+    /// The same, and returns whether the broker has ended a subscription.
+    fn receive(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<bool, Error> {
         let (mut taken, mut item) = (Vec::new(), Some(first));
         let ended = loop {
             match item {
@@ -213,7 +218,7 @@ impl<'a> Session<'a> {
         }
         let taken = taken.into_iter().map(|incoming| self.read(incoming)).collect();
         self.queue.intake.arrive(self.queue.index, taken);
-        if cancelled { self.cancelled().await } else { Ok(()) }
+        Ok(cancelled)
     }
 
     fn read(&self, incoming: Incoming) -> Unacked {
@@ -322,7 +327,7 @@ impl<'a> Session<'a> {
     async fn resize(&mut self) -> Result<(), Error> {
         let wanted = *self.window.borrow_and_update();
         if wanted < self.subscriptions.prefetch {
-            self.unsubscribe().await?;
+            self.unsubscribe_when_full().await?;
             // A delivery that was under way may be a suspect, and nothing else may be taken while a suspect is held.
             if *self.window.borrow() != wanted {
                 return Ok(());
@@ -351,12 +356,46 @@ impl<'a> Session<'a> {
         self.answer(&what, self.channel.basic_consume(queue, ShortString::default(), options, arguments)).await
     }
 
-    /// Ends all subscriptions, and takes what is under way.
+    /// Ends all subscriptions when nothing is on its way to them, because the broker would count it.
+    async fn unsubscribe_when_full(&mut self) -> Result<(), Error> {
+        let shutdown = &self.queue.shutdown;
+        let was_cancelled = tokio::select! {
+            filled = self.fill_up() => filled?,
+            // What no handler will see is handed back, and 3.10 and 4.0 count that too.
+            () = shutdown.requested() => false,
+        };
+        if was_cancelled { self.cancelled().await } else { self.unsubscribe().await }
+    }
+
+    /// Takes what comes until the subscriptions may end. Returns whether the broker has ended one.
+    async fn fill_up(&mut self) -> Result<bool, Error> {
+        while self.subscriptions.prefetch > 0
+            && let Some(ask_at) = self.queue.intake.end(self.queue.index)
+        {
+            tokio::select! {
+                biased;
+                item = self.subscriptions.next() => if self.receive(item)? {
+                    return Ok(true);
+                },
+                () = tokio::time::sleep_until(ask_at.into()) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Ends all subscriptions, and takes what is under way. Whatever comes of it, there are none afterwards.
     async fn unsubscribe(&mut self) -> Result<(), Error> {
-        let mut ended = std::mem::take(&mut self.subscriptions);
+        let ended = std::mem::take(&mut self.subscriptions);
         if ended.prefetch == 0 {
             return Ok(());
         }
+        let taken = self.end(ended).await;
+        let result = taken.map(|taken| self.queue.intake.arrive(self.queue.index, taken));
+        self.queue.intake.subscribed(self.queue.index, 0);
+        result
+    }
+
+    async fn end(&self, mut ended: Subscriptions) -> Result<Vec<Unacked>, Error> {
         let cancel = |stream: &lapin::Consumer| self.channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
         self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
         let mut taken = Vec::new();
@@ -365,9 +404,7 @@ impl<'a> Session<'a> {
                 taken.push(self.read(incoming));
             }
         }
-        self.queue.intake.arrive(self.queue.index, taken);
-        self.queue.intake.subscribed(self.queue.index, 0);
-        Ok(())
+        Ok(taken)
     }
 
     /// Hands back what no handler has seen, after the subscription has ended: otherwise the broker would deliver it here again,

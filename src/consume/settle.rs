@@ -33,12 +33,7 @@ impl Attempt {
     /// Carries a settlement out. The copy is confirmed before the original is acked, so a crash between the two makes a
     /// duplicate, not a loss.
     pub(crate) async fn settle(&self, settlement: Settlement) -> Settled {
-        match (&settlement.copy, settlement.outcome) {
-            (None, Outcome::Requeue) => return self.requeue(),
-            // Without a copy, the broker keeps the message until the wait is over.
-            (None, outcome @ Outcome::Wait(_)) => return self.recorded("nack", || self.settler.nack(), outcome),
-            _ => {}
-        }
+        let (has_copy, outcome) = (settlement.copy.is_some(), settlement.outcome);
         if let Some(copy) = settlement.copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
             match Box::pin(self.send(copy)).await {
@@ -47,7 +42,13 @@ impl Attempt {
                 Sent::Impossible => return Box::pin(self.dead_letter()).await,
             }
         }
-        self.recorded("ack", || self.settler.ack(), settlement.outcome)
+        self.context.settleable().await;
+        match outcome {
+            Outcome::Requeue => self.requeue(),
+            // Without a copy, the broker keeps the message until the wait is over.
+            Outcome::Wait(_) if !has_copy => self.recorded("nack", || self.settler.nack(), outcome),
+            _ => self.recorded("ack", || self.settler.ack(), outcome),
+        }
     }
 
     fn requeue(&self) -> Settled {
@@ -105,8 +106,10 @@ impl Attempt {
     async fn dead_letter(&self) -> Settled {
         if self.context.config.declare == Declare::Existing {
             tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
+            self.context.settleable().await;
             return self.requeue();
         }
+        self.context.settleable().await;
         self.recorded("reject", || self.settler.dead_letter(), Outcome::Park(Reason::Unpublishable))
     }
 }

@@ -24,6 +24,9 @@ const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
 const SECOND: u16 = 256;
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
+/// How often in a row nothing comes, although nothing is ready in the queue, before that is believed: what is not ready may be on its way
+/// here, and a busy broker takes its time.
+const SILENCES: u32 = 10;
 /// How long the broker may take to send what a subscription has room for. Quorum queues agree on each ack first.
 const ARRIVAL: Duration = Duration::from_secs(3);
 /// How long what was given back may take to be in the queue again.
@@ -43,6 +46,8 @@ pub(crate) struct Look<'a> {
     moving: Option<u64>,
     /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival) may be dropped before.
     silent_at: Option<Instant>,
+    /// How often in a row nothing came.
+    silences: u32,
 }
 
 struct Subscription {
@@ -100,6 +105,7 @@ impl<'a> Look<'a> {
             largest_prefetch: u16::MAX,
             moving: None,
             silent_at: None,
+            silences: 0,
         })
     }
 
@@ -154,7 +160,7 @@ impl<'a> Look<'a> {
         let silent_at = *self.silent_at.get_or_insert_with(|| Instant::now() + SILENCE);
         match timeout_at(silent_at, last.consumer.next()).await {
             Ok(Some(Ok(delivery))) => {
-                self.silent_at = None;
+                (self.silent_at, self.silences) = (None, 0);
                 last.brought += 1;
                 self.taken += 1;
                 self.bytes += delivery.data.len() as u64;
@@ -172,9 +178,10 @@ impl<'a> Look<'a> {
     /// After a silence: whether something may still come.
     pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
         self.silent_at = None;
+        self.silences += 1;
         let ready = self.session.depth(self.queue.as_str()).await?;
         let last = &self.subscriptions[self.subscriptions.len() - 1];
-        Ok(ready > 0 || last.brought - last.settled > u64::from(last.kept))
+        Ok(ready > 0 || last.brought - last.settled > u64::from(last.kept) || self.silences < SILENCES)
     }
 
     /// The message stays held until everything is given back.

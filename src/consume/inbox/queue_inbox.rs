@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::ending::Ending;
 use super::lines::{Lines, Place};
 use super::pace::Pace;
 use super::requeued::{Fingerprint, Requeued};
@@ -25,6 +26,8 @@ pub(super) struct QueueInbox<T> {
     due: VecDeque<Waiting<T>>,
     running: usize,
     subscription: Subscription,
+    /// Set while the subscription fills up before its end.
+    ending: Option<Ending>,
     /// Its last delivery was new, or is known to have come back with a lost channel.
     is_fresh: bool,
     /// What a lost channel held, and what an ended subscription may have been about to bring, with the counts that it will have.
@@ -77,6 +80,7 @@ impl<T> QueueInbox<T> {
             due: VecDeque::new(),
             running: 0,
             subscription: Subscription::default(),
+            ending: None,
             is_fresh: false,
             returning: Vec::new(),
             requeued: Requeued::default(),
@@ -97,10 +101,26 @@ impl<T> QueueInbox<T> {
             self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
         }
         self.subscription = Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
+        self.ending = None;
+    }
+
+    /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None` if it is full.
+    pub(super) fn end(&mut self, now: Instant) -> Option<Instant> {
+        let ending = self.ending.get_or_insert_with(|| Ending::begin(now));
+        let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
+        (!is_full).then(|| ending.may_end_at())
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.is_some()
     }
 
     pub(super) fn is_subscribed(&self) -> bool {
         self.subscription.prefetch > 0
+    }
+
+    pub(super) fn prefetch(&self) -> u16 {
+        self.subscription.prefetch
     }
 
     /// Whether the subscription is for a single delivery, which is here.
@@ -189,6 +209,9 @@ impl<T> QueueInbox<T> {
         let subscription = self.subscription.number;
         let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place: None };
         self.subscription.unsettled += 1;
+        if let Some(ending) = &mut self.ending {
+            ending.arrived(now);
+        }
         // What waited in the queue may come before suspects, so it says nothing about them.
         if redeliveries.count > 0 || !waiting.item.has_waited_in_queue() {
             self.is_fresh = redeliveries.unexplained() == 0;

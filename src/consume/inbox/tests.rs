@@ -442,9 +442,9 @@ fn what_a_lost_channel_held_is_not_suspect_when_it_comes_back_until_that_happens
     let mut windows = Vec::new();
     for loss in 0..5 {
         inbox.subscribed(queue, 100);
-        inbox.arrive(queue, Some(loss), now, 1);
+        inbox.arrive(queue, Some(loss), now, 1u64);
         inbox.arrive(queue, Some(loss), now, 2);
-        let _ = started(&mut inbox, now);
+        let _ = inbox.start(now);
         windows.push(inbox.window(queue, now));
         inbox.lost(queue);
     }
@@ -482,6 +482,48 @@ fn what_was_on_its_way_when_a_subscription_ended_is_not_suspect() {
     inbox.arrive(queue, Some(0), now, 2);
     inbox.arrive(queue, Some(1), now, 3);
     assert_eq!(inbox.window(queue, now), 0, "what comes back does so before anything that is fresh");
+}
+
+#[test]
+fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_after_a_second() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    let millis = |millis| now + Duration::from_millis(millis);
+    inbox.subscribed(queue, 3);
+    inbox.arrive(queue, Some(0), now, 1);
+    assert!(!inbox.is_ending(queue));
+    assert_eq!(inbox.end(queue, now), Some(millis(100)));
+    inbox.arrive(queue, Some(0), millis(40), 2);
+    assert_eq!(inbox.end(queue, millis(40)), Some(millis(140)));
+    assert_eq!(inbox.end(queue, millis(140)), None, "it is idle");
+    inbox.arrive(queue, Some(0), millis(140), 3);
+    assert_eq!(inbox.end(queue, millis(140)), None, "it is full");
+    assert!(inbox.is_ending(queue), "until that is reported");
+    inbox.subscribed(queue, 0);
+    assert!(!inbox.is_ending(queue));
+
+    inbox.subscribed(queue, 100);
+    for at in (0..1_000).step_by(50) {
+        inbox.arrive(queue, Some(0), millis(at), at);
+        assert_eq!(inbox.end(queue, millis(at)), Some(millis((at + 100).min(1_000))));
+    }
+    assert_eq!(inbox.end(queue, millis(1_000)), None);
+    inbox.lost(queue);
+    assert!(!inbox.is_ending(queue), "what nobody ends must hold up no settlement");
+}
+
+#[test]
+fn a_suspect_starts_when_every_subscription_has_ended() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (a, b) = (inbox.add(RULES), inbox.add(RULES));
+    inbox.subscribed(a, 10);
+    inbox.subscribed(b, 10);
+    inbox.arrive(a, Some(5), now, 1);
+    assert!(inbox.start(now).is_none());
+    inbox.subscribed(a, 0);
+    assert!(inbox.start(now).is_none());
+    inbox.subscribed(b, 0);
+    assert_eq!(started(&mut inbox, now).1, 1);
 }
 
 #[test]

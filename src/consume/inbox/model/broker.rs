@@ -21,12 +21,16 @@ struct Subscriber {
     life: Life,
     number: u64,
     room: u16,
+    /// Its channel sends nothing more.
+    is_silent: bool,
 }
 
 pub(super) struct Broker<'s> {
     scenario: &'s Scenario,
     places: Vec<Place>,
     counts: Vec<u32>,
+    /// What came to channels that send nothing more.
+    unsent: Vec<Vec<usize>>,
     /// What came back is delivered before what was never delivered.
     returned: Vec<VecDeque<usize>>,
     ready: Vec<VecDeque<usize>>,
@@ -42,6 +46,7 @@ impl<'s> Broker<'s> {
             scenario,
             places: vec![Place::Unpublished; scenario.messages.len()],
             counts: scenario.messages.iter().map(|message| message.came_back_before).collect(),
+            unsent: vec![Vec::new(); queues],
             returned: vec![VecDeque::new(); queues],
             ready: vec![VecDeque::new(); queues],
             subscribers: vec![Vec::new(); queues],
@@ -74,12 +79,29 @@ impl<'s> Broker<'s> {
 
     pub(super) fn subscribe(&mut self, life: Life, queue: usize, prefetch: u16) {
         self.subscriptions += 1;
-        self.subscribers[queue].push(Subscriber { life, number: self.subscriptions, room: prefetch });
+        self.subscribers[queue].push(Subscriber { life, number: self.subscriptions, room: prefetch, is_silent: false });
     }
 
-    /// What the subscription has brought stays with the process.
+    /// The channel is told to end its subscriptions of a queue. It sends nothing more, but the queue does not know yet.
     pub(super) fn cancel(&mut self, life: Life, queue: usize) {
-        self.subscribers[queue].retain(|subscriber| subscriber.life != life);
+        for subscriber in self.subscribers[queue].iter_mut().filter(|subscriber| subscriber.life == life) {
+            subscriber.is_silent = true;
+        }
+    }
+
+    /// The queue has ended them. What they have brought stays with the process. What came to the channel meanwhile goes back, and is
+    /// counted (3.10 and 4.0).
+    pub(super) fn end_cancelled(&mut self, life: Life, queue: usize) {
+        let is_ended = |subscriber: &Subscriber| subscriber.life == life && subscriber.is_silent;
+        self.subscribers[queue].retain(|subscriber| !is_ended(subscriber));
+        let is_its_own = |message: &usize| matches!(self.places[*message], Place::Held(holder, _) if holder == life);
+        let (back, others) = std::mem::take(&mut self.unsent[queue]).into_iter().partition::<Vec<_>, _>(is_its_own);
+        self.unsent[queue] = others;
+        for message in back {
+            if self.taken_from(life, message) {
+                self.take_late(message);
+            }
+        }
     }
 
     pub(super) fn ack(&mut self, life: Life, message: usize) {
@@ -121,7 +143,10 @@ impl<'s> Broker<'s> {
                 let subscriber = with_room.swap_remove(draws.index(with_room.len()));
                 subscriber.room -= 1;
                 self.places[message] = Place::Held(subscriber.life, subscriber.number);
-                pushed.push((subscriber.life, message));
+                match subscriber.is_silent {
+                    true => self.unsent[queue].push(message),
+                    false => pushed.push((subscriber.life, message)),
+                }
             }
         }
         pushed

@@ -2,7 +2,8 @@
 //!
 //! The broker is a quorum queue's rules: it pushes to any subscription that has room, what a dead process held comes back
 //! to the head with its count raised by one, and what came back too often is parked. Everything takes time: a
-//! subscription ends after a delay, and deliveries and acks are under way when a process dies.
+//! subscription ends after a delay, and deliveries and acks are under way when a process dies. What is under way to a subscription that
+//! ends goes back, counted.
 
 mod broker;
 mod draws;
@@ -42,6 +43,7 @@ enum Event {
     // What reaches the broker:
     Subscribes(Life, usize, u16),
     Cancels(Life, usize),
+    Cancelled(Life, usize),
     Acks(Life, usize),
     Rejects(Life, usize),
     Gone(Life),
@@ -61,6 +63,8 @@ struct Process {
     is_up: bool,
     subscriptions: Vec<Subscription>,
     running: BTreeMap<u64, (Ticket, usize)>,
+    /// Handlers that have ended while their queue's subscriptions filled up.
+    ended: Vec<u64>,
     next_handler: u64,
     will_look: bool,
     /// The clock is set to this time.
@@ -148,13 +152,17 @@ impl<'s> World<'s> {
             Event::Dies(life) if self.lives(life) => self.die(life.process),
             Event::Delivered(life, message) if self.lives(life) => self.take(life, message),
             Event::CancelledBy(life, queue) if self.lives(life) => self.cancelled(life, queue),
-            Event::HandlerEnds(life, handler) if self.lives(life) => self.settle(life, handler),
+            Event::HandlerEnds(life, handler) if self.lives(life) => self.handler_ended(life, handler),
             Event::LooksAround(life) if self.lives(life) => self.look_around(life),
             Event::Subscribes(life, queue, prefetch) if self.lives(life) => {
                 self.broker.subscribe(life, queue, prefetch)
             }
             Event::Cancels(life, queue) if self.lives(life) => {
                 self.broker.cancel(life, queue);
+                self.after(self.scenario.agrees_for, Event::Cancelled(life, queue));
+            }
+            Event::Cancelled(life, queue) => {
+                self.broker.end_cancelled(life, queue);
                 self.after(self.scenario.lag, Event::CancelledBy(life, queue));
             }
             Event::Acks(life, message) => self.broker.ack(life, message),
@@ -206,12 +214,26 @@ impl<'s> World<'s> {
         let process = &mut self.processes[life.process];
         process.subscriptions[queue] = Subscription::None;
         process.inbox.subscribed(process.queues[queue], 0);
+        for handler in std::mem::take(&mut process.ended) {
+            self.settle(life, handler);
+        }
         self.look_soon(life);
+    }
+
+    fn handler_ended(&mut self, life: Life, handler: u64) {
+        let now = self.instant();
+        let process = &mut self.processes[life.process];
+        process.inbox.handler_ended(&process.running[&handler].0, now);
+        self.settle(life, handler);
     }
 
     fn settle(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
+        let message = process.running[&handler].1;
+        if process.inbox.is_ending(process.queues[self.scenario.messages[message].queue]) {
+            return process.ended.push(handler);
+        }
         let (ticket, message) = process.running.remove(&handler).expect("a handler ends once");
         let (described, count) = (&self.scenario.messages[message], self.broker.count(message));
         let again = count < described.failures && count < self.scenario.rules[described.queue].immediate;
@@ -274,15 +296,23 @@ impl<'s> World<'s> {
                 process.inbox.subscribed(process.queues[queue], window);
                 self.after(self.scenario.lag, Event::Subscribes(life, queue, window));
             }
+            Subscription::Of(present) if present > window || process.inbox.is_ending(process.queues[queue]) => {
+                match process.inbox.end(process.queues[queue], now) {
+                    Some(at) => {
+                        let delay = at.saturating_duration_since(now).as_millis() as u64;
+                        self.after(delay.max(1), Event::LooksAround(life));
+                    }
+                    None => {
+                        process.subscriptions[queue] = Subscription::Ending;
+                        self.after(self.scenario.lag, Event::Cancels(life, queue));
+                    }
+                }
+            }
             // Wider takes one more subscription.
             Subscription::Of(present) if present < window => {
                 process.subscriptions[queue] = Subscription::Of(window);
                 process.inbox.subscribed(process.queues[queue], window);
                 self.after(self.scenario.lag, Event::Subscribes(life, queue, window - present));
-            }
-            Subscription::Of(present) if present > window => {
-                process.subscriptions[queue] = Subscription::Ending;
-                self.after(self.scenario.lag, Event::Cancels(life, queue));
             }
             Subscription::None | Subscription::Of(_) | Subscription::Ending => {}
         }
@@ -304,6 +334,7 @@ impl Process {
             is_up: false,
             subscriptions: vec![Subscription::None; scenario.rules.len()],
             running: BTreeMap::new(),
+            ended: Vec::new(),
             next_handler: 0,
             will_look: false,
             wakes_at: None,

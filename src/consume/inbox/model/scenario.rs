@@ -35,6 +35,8 @@ pub(in super::super) struct Scenario {
     pub(super) lag: u64,
     /// How long a process takes to look at what has happened: it sees what arrives meanwhile all at once.
     pub(super) thinks_for: u64,
+    /// How long the broker takes to agree on the end of a subscription. What it delivers meanwhile goes back.
+    pub(super) agrees_for: u64,
     pub(super) returns_in_old_order: bool,
     pub(super) acks_are_lost: bool,
     /// When a process is killed from outside; no message is to blame.
@@ -69,6 +71,7 @@ impl Scenario {
             restart: draws.pick(&[(0, 0), (0, 100), (100, 100), (0, 3000), (1000, 30_000)]),
             lag: draws.pick(&[0, 1, 1, 3, 20]),
             thinks_for: draws.pick(&[0, 0, 1]),
+            agrees_for: draws.pick(&[0, 2, 2, 20]),
             returns_in_old_order: draws.one_in(2),
             acks_are_lost: draws.one_in(2),
             kills: (0..killed).map(|_| (draws.below(5000), draws.below(processes) as usize)).collect(),
@@ -94,6 +97,7 @@ impl Scenario {
             restart: (0, 0),
             lag: 1,
             thinks_for: 0,
+            agrees_for: 2,
             returns_in_old_order: true,
             acks_are_lost: false,
             kills: Vec::new(),

@@ -1,0 +1,35 @@
+//! The end of a subscription.
+//!
+//! What the broker is about to deliver when a subscription ends goes back to its queue, and counts as a delivery: on 3.10 and 4.0 always,
+//! on 4.3 now and then. At 2,000 messages a second these are about four at each end (measured). But nothing is delivered to a
+//! subscription that is full. So it fills up before it ends: nothing is settled until it is full, or nothing has come for a while.
+
+use std::time::{Duration, Instant};
+
+/// A subscription to which nothing has come for so long is idle.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// How long a subscription fills up at most.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// A subscription that fills up before it ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ending {
+    since: Instant,
+    last_arrival: Instant,
+}
+
+impl Ending {
+    pub(super) fn begin(now: Instant) -> Self {
+        Self { since: now, last_arrival: now }
+    }
+
+    pub(super) fn arrived(&mut self, now: Instant) {
+        self.last_arrival = now;
+    }
+
+    /// When the subscription may end if nothing else comes.
+    pub(super) fn may_end_at(&self) -> Instant {
+        (self.last_arrival + IDLE).min(self.since + LONGEST)
+    }
+}
