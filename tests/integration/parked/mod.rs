@@ -20,7 +20,9 @@ impl Fixture {
         let mut fixture = Self::at("unused", self.settings.broker.url.expose()).await;
         fixture.settings = self.settings.clone();
         fixture.queue.clone_from(&self.queue);
+        // One at a time: a wider window is several subscriptions, between which nothing keeps the order.
         fixture.consume().concurrency = Some(1);
+        fixture.consume().prefetch = Some(1);
         let failing = fixture
             .serve(|message: Message<bytes::Bytes>| async move {
                 let text = String::from_utf8_lossy(&message).into_owned();
