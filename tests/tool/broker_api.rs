@@ -41,6 +41,13 @@ impl BrokerApi {
         self.send(Method::PUT, &format!("policies/%2f/{name}"), &body).await;
     }
 
+    /// The policy that is in effect for a queue.
+    pub(crate) async fn policy_of(&self, queue: &str) -> Value {
+        let request = self.client.get(format!("{}/api/queues/%2f/{queue}", self.url));
+        let answer = request.send().await.unwrap().text().await.unwrap();
+        serde_json::from_str::<Value>(&answer).unwrap()["policy"].clone()
+    }
+
     pub(crate) async fn delete_policy(&self, name: &str) {
         self.send(Method::DELETE, &format!("policies/%2f/{name}"), &Value::Null).await;
     }

@@ -32,8 +32,9 @@ async fn a_look_under_a_policy_with_a_lower_limit_warns_first_and_says_what_to_d
     let list: &[&str] = &["list", "--queue", &queue];
     assert_eq!(fixture.warnings(list, api.url()).await, [""; 0]);
     api.set_policy(&name, &format!("^{name}.*parked$"), json!({ "delivery-limit": 1000 })).await;
+    // Not seen by looking: 3.10 and 4.0 count each look, and the tool warns of that too.
     eventually(COUNTED, "the policy is in effect", async || {
-        Ok::<_, String>(!fixture.warnings(list, api.url()).await.is_empty())
+        Ok::<_, String>(api.policy_of(&fixture.parked()).await == name.as_str())
     })
     .await
     .unwrap();
