@@ -11,7 +11,7 @@ use rehop::{Failure, Message, Publish, Publisher, Settings, Topology};
 
 async fn handle(order: Message<u64>) -> Result<(), Failure> {
     println!("order {} has begun", order.body());
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     println!("order {} is done", order.body());
     Ok(())
 }

@@ -143,8 +143,8 @@ impl Service {
             let state = status.state(&config.queue);
             let ack_timeout_of_queue = AckTimeout::new(ack_timeout, config.policy.strategy());
             let unsettled = Unsettled::new(config.order != Order::None);
-            let shell = (&publisher, &receipts, intake.settling_waits(index));
-            let context = QueueContext::new(settings, config, handler, shell, &instruments, &tally, state)?;
+            let shared = (&publisher, &receipts, intake.settling_waits(index));
+            let context = QueueContext::new(settings, config, handler, shared, &instruments, &tally, state)?;
             failure_logs.push(context.failures.clone());
             let queue = WorkQueue {
                 context: Arc::new(context),

@@ -4,6 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod connection;
 pub(crate) mod declare;
 pub(crate) mod keeper;
+pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
 mod turn;

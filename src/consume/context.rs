@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use lapin::types::ShortString;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::broker::name::short;
 use crate::consume::early::EarlyReturns;
@@ -23,6 +24,9 @@ use crate::telemetry::spans::QueueTracer;
 use crate::timestamp::Timestamp;
 use crate::topology::Names;
 use crate::wire::{Contract, Ignored};
+
+/// How long settling waits at most for subscriptions to end.
+const LONGEST_ENDING: Duration = Duration::from_secs(2);
 
 /// What the deliveries of one queue have in common.
 pub(crate) struct QueueContext {
@@ -124,9 +128,9 @@ impl QueueContext {
     pub(crate) async fn settleable(&self) {
         if *self.settling_waits.borrow() {
             let mut waits = self.settling_waits.clone();
-            // Boxed, because it is rare and the task of a delivery should stay small. An error means that the intake is gone, and with
-            // it the service.
-            let _ = Box::pin(waits.wait_for(|waits| !waits)).await;
+            // Boxed, because it is rare and the task of a delivery should stay small. Bounded, because a broker that does not answer must
+            // not make duplicates of all that could still be settled.
+            let _ = Box::pin(timeout(LONGEST_ENDING, waits.wait_for(|waits| !waits))).await;
         }
     }
 

@@ -61,13 +61,13 @@ impl Intake {
 
     /// The queue's subscriptions are to end: when to ask again, or `None` if they may be cancelled now. Until their end is
     /// [reported](Self::subscribed), nothing of the queue is settled.
-    pub(crate) fn end(self: &Arc<Self>, queue: QueueIndex) -> Option<Instant> {
-        self.change(|inbox, now| inbox.end(queue, now))
+    pub(crate) fn fill_until(self: &Arc<Self>, queue: QueueIndex) -> Option<Instant> {
+        self.change(|inbox, now| inbox.fill_until(queue, now))
     }
 
     /// Records the prefetch of the queue's subscriptions; 0 if there are none.
     pub(crate) fn subscribed(self: &Arc<Self>, queue: QueueIndex, prefetch: u16) {
-        self.change(|inbox, _| inbox.subscribed(queue, prefetch));
+        self.change(|inbox, now| inbox.subscribed(queue, prefetch, now));
     }
 
     pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Unacked>) {
@@ -177,8 +177,8 @@ impl Intake {
         }
         for (position, (window, waits)) in self.windows.iter().zip(&self.settling_waits).enumerate() {
             let queue = QueueIndex::at(position);
-            become_if_other(window, inbox.window(queue, now));
-            become_if_other(waits, inbox.is_ending(queue));
+            set_if_changed(window, inbox.window(queue, now));
+            set_if_changed(waits, inbox.is_ending(queue));
         }
         drop(inbox);
         for (queue, ticket, unacked) in started {
@@ -202,7 +202,7 @@ impl Intake {
     }
 }
 
-fn become_if_other<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
     sender.send_if_modified(|present| {
         let is_other = *present != value;
         *present = value;

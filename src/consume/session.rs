@@ -187,12 +187,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes a delivery, and all others that have arrived by now.
+    /// Takes a delivery, and all others that have arrived by now. If the broker has ended a subscription, subscribes again.
     async fn take(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<(), Error> {
         if self.receive(first)? { self.cancelled().await } else { Ok(()) }
     }
 
-    /// The same, and returns whether the broker has ended a subscription.
+    /// Takes a delivery, and all others that have arrived by now. Returns whether the broker has ended a subscription.
     fn receive(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<bool, Error> {
         let (mut taken, mut item) = (Vec::new(), Some(first));
         let ended = loop {
@@ -361,8 +361,8 @@ impl<'a> Session<'a> {
         let shutdown = &self.queue.shutdown;
         let was_cancelled = tokio::select! {
             filled = self.fill_up() => filled?,
-            // What no handler will see is handed back, and 3.10 and 4.0 count that too.
-            () = shutdown.requested() => false,
+            // What is taken now would only be handed back, which 3.10 and 4.0 count too. The subscriptions end with the session.
+            () = shutdown.requested() => return Ok(()),
         };
         if was_cancelled { self.cancelled().await } else { self.unsubscribe().await }
     }
@@ -370,7 +370,7 @@ impl<'a> Session<'a> {
     /// Takes what comes until the subscriptions may end. Returns whether the broker has ended one.
     async fn fill_up(&mut self) -> Result<bool, Error> {
         while self.subscriptions.prefetch > 0
-            && let Some(ask_at) = self.queue.intake.end(self.queue.index)
+            && let Some(ask_at) = self.queue.intake.fill_until(self.queue.index)
         {
             tokio::select! {
                 biased;
@@ -383,16 +383,20 @@ impl<'a> Session<'a> {
         Ok(false)
     }
 
-    /// Ends all subscriptions, and takes what is under way. Whatever comes of it, there are none afterwards.
+    /// Ends all subscriptions, and takes what is under way.
+    ///
+    /// # Errors
+    ///
+    /// When the channel is lost, or must be given up.
     async fn unsubscribe(&mut self) -> Result<(), Error> {
         let ended = std::mem::take(&mut self.subscriptions);
         if ended.prefetch == 0 {
             return Ok(());
         }
-        let taken = self.end(ended).await;
-        let result = taken.map(|taken| self.queue.intake.arrive(self.queue.index, taken));
+        let taken = self.end(ended).await?;
+        self.queue.intake.arrive(self.queue.index, taken);
         self.queue.intake.subscribed(self.queue.index, 0);
-        result
+        Ok(())
     }
 
     async fn end(&self, mut ended: Subscriptions) -> Result<Vec<Unacked>, Error> {
@@ -418,6 +422,7 @@ impl<'a> Session<'a> {
         }
         if let Err(error) = self.unsubscribe().await {
             tracing::debug!(%error, "the channel was gone before the subscription ended");
+            self.queue.intake.subscribed(self.queue.index, 0);
         }
         let unseen = self.queue.intake.drain(self.queue.index);
         self.hand_back(&unseen, "the service is stopping");

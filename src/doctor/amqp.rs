@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use lapin::options::{
     BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
-    QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ExchangeKind};
@@ -14,6 +13,7 @@ use super::observed::{Denied, Difference, Observed, QueueState, State};
 use super::parked_since::parked_since;
 use super::subject::Subject;
 use crate::broker::answer::answer;
+use crate::broker::look::look_at;
 use crate::broker::name::short;
 use crate::error::Error;
 use crate::settings::{Declare, TopologyMode};
@@ -91,9 +91,7 @@ impl Eyes<'_> {
     /// How many messages are ready, and how many consumers there are.
     async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
         let channel = self.channel().await?;
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let declared = channel.queue_declare(short(name)?, options, FieldTable::default());
-        let queue = answer(&format!("checking queue {name:?}"), self.limit, declared).await?;
+        let queue = answer(&format!("checking queue {name:?}"), self.limit, look_at(&channel, &short(name)?)).await?;
         self.close(channel).await;
         Ok((u64::from(queue.message_count()), queue.consumer_count()))
     }

@@ -24,8 +24,8 @@ const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
 const SECOND: u16 = 256;
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
-/// How often in a row nothing comes, although nothing is ready in the queue, before that is believed: what is not ready may be on its way
-/// here, and a busy broker takes its time.
+/// After so many silences in a row, with nothing ready in the queue, it counts as empty. What is not ready may be on its way here, and a
+/// busy broker takes its time.
 const SILENCES: u32 = 10;
 /// How long the broker may take to send what a subscription has room for. Quorum queues agree on each ack first.
 const ARRIVAL: Duration = Duration::from_secs(3);
@@ -46,7 +46,7 @@ pub(crate) struct Look<'a> {
     moving: Option<u64>,
     /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival) may be dropped before.
     silent_at: Option<Instant>,
-    /// How often in a row nothing came.
+    /// How often in a row nothing came while nothing was ready.
     silences: u32,
 }
 
@@ -178,8 +178,8 @@ impl<'a> Look<'a> {
     /// After a silence: whether something may still come.
     pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
         self.silent_at = None;
-        self.silences += 1;
         let ready = self.session.depth(self.queue.as_str()).await?;
+        self.silences = if ready > 0 { 0 } else { self.silences + 1 };
         let last = &self.subscriptions[self.subscriptions.len() - 1];
         Ok(ready > 0 || last.brought - last.settled > u64::from(last.kept) || self.silences < SILENCES)
     }

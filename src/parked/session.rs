@@ -9,6 +9,7 @@ use lapin::{Channel, Connection, ErrorKind};
 
 use crate::broker::answer::answer;
 use crate::broker::connection::Link;
+use crate::broker::look::look_at;
 use crate::broker::name::short;
 use crate::error::Error;
 use crate::parked::error::ParkedError;
@@ -99,10 +100,8 @@ impl Session {
 }
 
 pub(super) async fn depth(channel: &Channel, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let what = format!("looking at queue {:?}", queue.as_str());
-    let declared = answer(&what, limit, channel.queue_declare(queue.clone(), options, FieldTable::default())).await?;
-    Ok(u64::from(declared.message_count()))
+    Ok(u64::from(answer(&what, limit, look_at(channel, queue)).await?.message_count()))
 }
 
 /// How long the lock is tried: the broker may not have noticed yet that its last owner was killed.

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use lapin::Channel;
-use lapin::options::QueueDeclareOptions;
-use lapin::types::FieldTable;
 
 use crate::broker::answer::answer;
 use crate::broker::connection::Link;
+use crate::broker::look::look_at;
 use crate::broker::name::short;
 use crate::error::Error;
 
@@ -58,8 +57,7 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
 }
 
 async fn passive(channel: &Channel, queue: &str, link: &Link) -> Result<Depth, Error> {
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let declaring = channel.queue_declare(short(queue)?, options, FieldTable::default());
-    let queue = answer(&format!("looking at queue {queue:?}"), link.answer_timeout(), declaring).await?;
+    let name = short(queue)?;
+    let queue = answer(&format!("looking at queue {queue:?}"), link.answer_timeout(), look_at(channel, &name)).await?;
     Ok(Depth::There { ready: queue.message_count().into(), consumers: queue.consumer_count().into() })
 }

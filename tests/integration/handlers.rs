@@ -79,7 +79,11 @@ async fn the_service_is_told_of_each_failure_with_its_outcome_and_a_panic_there_
     let told = told.all();
     let of = |wanted: &str| {
         let events = told.iter().filter(|(id, ..)| id.as_deref() == Some(wanted));
-        events.map(|(_, attempt, outcome, class, _)| (*attempt, *outcome, class.as_deref())).collect::<Vec<_>>()
+        let events = events.map(|(_, attempt, outcome, class, _)| (*attempt, *outcome, class.as_deref()));
+        let mut events: Vec<_> = events.collect();
+        // A requeued message may be attempted again before its requeue is reported.
+        events.sort_by_key(|(attempt, ..)| *attempt);
+        events
     };
     let wait = Outcome::Wait(std::time::Duration::from_millis(100));
     let busy = Some("busy");

@@ -46,7 +46,7 @@ async fn a_message_that_waits_in_the_process_keeps_its_history_and_is_parked_wit
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_waits_in_the_process_takes_no_handler_slot() {
-    let mut fixture = held("held-slot", &[1_500]).await;
+    let mut fixture = held("held-slot", &[6_000]).await;
     fixture.consume().concurrency = Some(1);
     fixture.consume().prefetch = Some(50);
     let seen = Log::default();

@@ -37,12 +37,12 @@ async fn retry_after_takes_the_smallest_tier_that_is_long_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_after_longer_than_any_tier_waits_in_several_legs_and_no_handler_runs_between() {
     let mut fixture = Fixture::new("legs").await;
-    fixture.retry().delays = millis([300]);
-    // Late legs leave less for the last one, which may still need a quarter of a second.
-    let (seen, summary) = attempts_after(&fixture, 850).await;
-    assert!(seen[1] >= Duration::from_millis(850), "{seen:?}");
+    fixture.retry().delays = millis([2_000]);
+    // Late legs leave less for the last one. It is needed unless they are 1.9 s late together.
+    let (seen, summary) = attempts_after(&fixture, 5_900).await;
+    assert!(seen[1] >= Duration::from_millis(5_900), "{seen:?}");
     assert_eq!(seen.len(), 2);
-    assert_eq!((summary.waited, summary.handled), (3, 1), "300 + 300 + 250, which takes another 300");
+    assert_eq!((summary.waited, summary.handled), (3, 1), "2 s + 2 s + 1.9 s, which takes another 2 s");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,11 +135,11 @@ async fn expiration_and_timestamp_make_a_deadline_that_is_kept_over_hops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn max_age_counts_from_the_first_delivery_and_not_from_each_hop() {
     let mut fixture = Fixture::new("max-age").await;
-    fixture.retry().delays = millis([600, 600, 600, 600, 600, 600]);
-    fixture.retry().max_age = Some(MaxAge(Some(Duration::from_secs(2))));
+    fixture.retry().delays = millis([1_500; 6]);
+    fixture.retry().max_age = Some(MaxAge(Some(Duration::from_secs(5))));
     let message = fixture.to_queue();
     let (attempts, reason) = attempts_until_parked(&fixture, message).await;
-    assert!((2..=4).contains(&attempts), "{attempts} attempts within 2 s, one each 600 ms");
+    assert!((2..=4).contains(&attempts), "{attempts} attempts within 5 s, one each 1.5 s");
     assert_eq!(reason, "expired");
 }
 

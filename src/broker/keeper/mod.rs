@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
 use std::time::Duration;
 
 use lapin::Connection;
-use lapin::options::QueueDeclareOptions;
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::ShortString;
 use tokio::sync::Mutex;
 
 use self::problems::{News, Problems};
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
+use crate::broker::look::look_at;
 use crate::broker::name::short;
 use crate::error::Error;
 use crate::settings::TopologyMode;
@@ -175,8 +175,7 @@ impl Keeper {
 
 async fn depth(connection: &Connection, queue: &ShortString) -> lapin::Result<u64> {
     let channel = connection.create_channel().await?;
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let queue = channel.queue_declare(queue.clone(), options, FieldTable::default()).await?;
+    let queue = look_at(&channel, queue).await?;
     channel.close(200, "done".into()).await?;
     Ok(u64::from(queue.message_count()))
 }

@@ -6,8 +6,9 @@
 //!
 //! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is
 //!   taken or started meanwhile. What was delivered before a suspect is charged once if the process dies, and can afford that.
-//!   The subscriptions end before a suspect starts.
-//! - **A subscription ends when it is full or idle** ([`ending`]), because what is on its way to it would be charged.
+//!   Every subscription that the window does not allow ends before a suspect starts.
+//! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
+//!   charged.
 //! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
 //!   back, lets it hold one for each handler, and more as deliveries are settled. After a suspect it holds at most an eighth
 //!   of what it has settled since, until it has settled enough.
@@ -142,8 +143,8 @@ impl<T> Inbox<T> {
 
     /// The prefetch that the queue's subscriptions should have now, all together; 0: there should be none.
     ///
-    /// If they have less, add one. If they have more, ask [`end`](Self::end) when to cancel all of them, take what is under way, and
-    /// subscribe again. Report both with [`subscribed`](Self::subscribed). What a cancelled subscription brought stays here and can
+    /// If they have less, add one. If they have more, ask [`fill_until`](Self::fill_until) when to cancel all of them, take what is under
+    /// way, and subscribe again. Report both with [`subscribed`](Self::subscribed). What a cancelled subscription brought stays here and can
     /// still be settled. Ask only after [`start`](Self::start) has returned `None`.
     pub(crate) fn window(&self, queue: QueueIndex, now: Instant) -> u16 {
         let held = &self.queues[queue.0];
@@ -166,17 +167,21 @@ impl<T> Inbox<T> {
 
     /// The queue's subscriptions are to end, and fill up until then. `None`: cancel them now. Otherwise ask again at this time, and after
     /// each arrival.
-    pub(crate) fn end(&mut self, queue: QueueIndex, now: Instant) -> Option<Instant> {
-        self.queues[queue.0].end(now).filter(|at| *at > now)
+    pub(crate) fn fill_until(&mut self, queue: QueueIndex, now: Instant) -> Option<Instant> {
+        self.queues[queue.0].fill_until(now).filter(|at| *at > now)
     }
 
-    /// Whether the queue's subscriptions fill up before they end. Nothing of the queue is to be settled until their end is reported.
+    /// Whether the queue's subscriptions are ending. Nothing of the queue is to be settled until their end is reported.
     pub(crate) fn is_ending(&self, queue: QueueIndex) -> bool {
         self.queues[queue.0].is_ending()
     }
 
     /// The queue's subscriptions have this prefetch from now on. 0: there are none, and nothing is under way any more.
-    pub(crate) fn subscribed(&mut self, queue: QueueIndex, prefetch: u16) {
+    pub(crate) fn subscribed(&mut self, queue: QueueIndex, prefetch: u16, now: Instant) {
+        if self.is_ending(queue) {
+            // What waited to be settled is settled now.
+            self.quiet_until = Some(now + ACK_FLUSH_TIME);
+        }
         self.queues[queue.0].subscribe(prefetch);
     }
 
@@ -214,7 +219,7 @@ impl<T> Inbox<T> {
         }
         let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
         let suspect = suspect.filter_map(|(queue, held)| Some((held.first_suspect()?, queue))).min();
-        if suspect.is_some() && (self.quiet_until.is_some() || self.narrows(now)) {
+        if suspect.is_some() && (self.quiet_until.is_some() || self.has_subscriptions_to_end(now)) {
             return None;
         }
         let (queue, waiting) = match suspect {
@@ -380,8 +385,7 @@ impl<T> Inbox<T> {
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
     }
 
-    /// Whether a subscription has yet to end.
-    fn narrows(&self, now: Instant) -> bool {
+    fn has_subscriptions_to_end(&self, now: Instant) -> bool {
         let mut queues = (0..self.queues.len()).map(QueueIndex);
         queues.any(|queue| self.queues[queue.0].prefetch() > self.window(queue, now))
     }

@@ -26,7 +26,7 @@ pub(super) struct QueueInbox<T> {
     due: VecDeque<Waiting<T>>,
     running: usize,
     subscription: Subscription,
-    /// Set while the subscription fills up before its end.
+    /// Set from the first `fill_until` until the end of the subscription is reported.
     ending: Option<Ending>,
     /// Its last delivery was new, or is known to have come back with a lost channel.
     is_fresh: bool,
@@ -105,7 +105,7 @@ impl<T> QueueInbox<T> {
     }
 
     /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None` if it is full.
-    pub(super) fn end(&mut self, now: Instant) -> Option<Instant> {
+    pub(super) fn fill_until(&mut self, now: Instant) -> Option<Instant> {
         let ending = self.ending.get_or_insert_with(|| Ending::begin(now));
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
         (!is_full).then(|| ending.may_end_at())

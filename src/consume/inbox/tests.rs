@@ -168,7 +168,7 @@ proptest! {
                     }
                     prop_assert!(!fates.values().any(|fate| *fate == Fate::Waiting(queue)));
                 }
-                Call::Subscribe(queue) => inbox.subscribed(queues[queue], inbox.window(queues[queue], now)),
+                Call::Subscribe(queue) => inbox.subscribed(queues[queue], inbox.window(queues[queue], now), now),
                 Call::Pass(ms) => now += Duration::from_millis(ms),
             }
             prop_assert!(queues.iter().all(|queue| inbox.window(*queue, now) <= prefetch));
@@ -195,7 +195,7 @@ proptest! {
             for queue in &queues {
                 let window = inbox.window(*queue, now);
                 open[queue.0] |= window > 0;
-                inbox.subscribed(*queue, window);
+                inbox.subscribed(*queue, window, now);
             }
             match inbox.wake_at(now) {
                 Some(at) => now = now.max(at),
@@ -310,13 +310,13 @@ fn requeues_near_the_limit_are_suspect_although_handlers_give_back_as_often() {
 fn a_handler_that_runs_for_a_day_stops_no_other_queue() {
     let (mut inbox, mut now) = (Inbox::new(0), Instant::now());
     let (slow, quick) = (inbox.add(RULES), inbox.add(RULES));
-    inbox.subscribed(slow, 1);
+    inbox.subscribed(slow, 1, now);
     inbox.arrive(slow, Some(1), now, 1);
     let (_day, _) = started(&mut inbox, now);
     assert_eq!(inbox.window(quick, now), 0);
     now += CRASHES_WITHIN;
     assert!(inbox.start(now).is_none());
-    inbox.subscribed(slow, inbox.window(slow, now));
+    inbox.subscribed(slow, inbox.window(slow, now), now);
     assert_eq!(inbox.window(quick, now), 1, "the suspect's isolation is over, and so is its queue's turn");
     prove(&mut inbox, quick, 100, now);
     assert!(inbox.window(quick, now) >= 8);
@@ -396,14 +396,14 @@ fn queues_take_turns_at_the_start_and_idle_ones_are_passed_over() {
 fn a_queue_waits_for_its_turn_until_the_subscription_before_it_has_ended() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let (a, b) = (inbox.add(RULES), inbox.add(RULES));
-    inbox.subscribed(a, 1);
+    inbox.subscribed(a, 1, now);
     inbox.arrive(a, Some(5), now, 0);
     let (suspect, _) = started(&mut inbox, now);
     inbox.finish(suspect, now);
     let later = now + seconds(1);
     prove(&mut inbox, a, 1, later);
     assert_eq!((inbox.window(a, later), inbox.window(b, later)), (0, 0), "deliveries of the first may be under way");
-    inbox.subscribed(a, 0);
+    inbox.subscribed(a, 0, now);
     assert_eq!((inbox.window(a, later), inbox.window(b, later)), (0, 1));
 }
 
@@ -411,7 +411,7 @@ fn a_queue_waits_for_its_turn_until_the_subscription_before_it_has_ended() {
 fn a_fresh_delivery_passes_the_turn_on_although_its_handler_runs() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let (a, b) = (inbox.add(RULES), inbox.add(RULES));
-    inbox.subscribed(a, 1);
+    inbox.subscribed(a, 1, now);
     inbox.arrive(a, Some(0), now, 0);
     let _running = started(&mut inbox, now);
     assert_eq!((inbox.window(a, now), inbox.window(b, now)), (10, 1));
@@ -422,7 +422,7 @@ fn what_has_waited_too_long_is_given_back_and_not_taken_again() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { concurrency: 1, ..RULES });
     prove(&mut inbox, queue, 1000, now);
-    inbox.subscribed(queue, inbox.window(queue, now));
+    inbox.subscribed(queue, inbox.window(queue, now), now);
     for item in 0..3 {
         inbox.arrive(queue, Some(0), now, item);
     }
@@ -441,7 +441,7 @@ fn what_a_lost_channel_held_is_not_suspect_when_it_comes_back_until_that_happens
     let queue = inbox.add(RULES);
     let mut windows = Vec::new();
     for loss in 0..5 {
-        inbox.subscribed(queue, 100);
+        inbox.subscribed(queue, 100, now);
         inbox.arrive(queue, Some(loss), now, 1u64);
         inbox.arrive(queue, Some(loss), now, 2);
         let _ = inbox.start(now);
@@ -474,9 +474,9 @@ fn what_was_on_its_way_when_a_subscription_ended_is_not_suspect() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { immediate: 0, ..RULES });
     prove(&mut inbox, queue, 30, now);
-    inbox.subscribed(queue, 10);
-    inbox.subscribed(queue, 0);
-    inbox.subscribed(queue, 40);
+    inbox.subscribed(queue, 10, now);
+    inbox.subscribed(queue, 0, now);
+    inbox.subscribed(queue, 40, now);
     inbox.arrive(queue, Some(1), now, 1);
     assert_eq!(inbox.window(queue, now), 40);
     inbox.arrive(queue, Some(0), now, 2);
@@ -485,29 +485,29 @@ fn what_was_on_its_way_when_a_subscription_ended_is_not_suspect() {
 }
 
 #[test]
-fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_after_a_second() {
+fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_soon() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     let millis = |millis| now + Duration::from_millis(millis);
-    inbox.subscribed(queue, 3);
+    inbox.subscribed(queue, 3, now);
     inbox.arrive(queue, Some(0), now, 1);
     assert!(!inbox.is_ending(queue));
-    assert_eq!(inbox.end(queue, now), Some(millis(100)));
+    assert_eq!(inbox.fill_until(queue, now), Some(millis(100)));
     inbox.arrive(queue, Some(0), millis(40), 2);
-    assert_eq!(inbox.end(queue, millis(40)), Some(millis(140)));
-    assert_eq!(inbox.end(queue, millis(140)), None, "it is idle");
+    assert_eq!(inbox.fill_until(queue, millis(40)), Some(millis(140)));
+    assert_eq!(inbox.fill_until(queue, millis(140)), None, "it is idle");
     inbox.arrive(queue, Some(0), millis(140), 3);
-    assert_eq!(inbox.end(queue, millis(140)), None, "it is full");
+    assert_eq!(inbox.fill_until(queue, millis(140)), None, "it is full");
     assert!(inbox.is_ending(queue), "until that is reported");
-    inbox.subscribed(queue, 0);
+    inbox.subscribed(queue, 0, now);
     assert!(!inbox.is_ending(queue));
 
-    inbox.subscribed(queue, 100);
-    for at in (0..1_000).step_by(50) {
+    inbox.subscribed(queue, 100, now);
+    for at in (0..300).step_by(50) {
         inbox.arrive(queue, Some(0), millis(at), at);
-        assert_eq!(inbox.end(queue, millis(at)), Some(millis((at + 100).min(1_000))));
+        assert_eq!(inbox.fill_until(queue, millis(at)), Some(millis((at + 100).min(300))));
     }
-    assert_eq!(inbox.end(queue, millis(1_000)), None);
+    assert_eq!(inbox.fill_until(queue, millis(300)), None);
     inbox.lost(queue);
     assert!(!inbox.is_ending(queue), "what nobody ends must hold up no settlement");
 }
@@ -516,14 +516,28 @@ fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_after_a_second() 
 fn a_suspect_starts_when_every_subscription_has_ended() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let (a, b) = (inbox.add(RULES), inbox.add(RULES));
-    inbox.subscribed(a, 10);
-    inbox.subscribed(b, 10);
+    inbox.subscribed(a, 10, now);
+    inbox.subscribed(b, 10, now);
     inbox.arrive(a, Some(5), now, 1);
     assert!(inbox.start(now).is_none());
-    inbox.subscribed(a, 0);
+    inbox.subscribed(a, 0, now);
     assert!(inbox.start(now).is_none());
-    inbox.subscribed(b, 0);
+    inbox.subscribed(b, 0, now);
     assert_eq!(started(&mut inbox, now).1, 1);
+}
+
+#[test]
+fn what_waited_to_be_settled_is_settled_before_a_suspect_starts() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.subscribed(queue, 1, now);
+    inbox.arrive(queue, Some(5), now, 1u64);
+    inbox.arrive(queue, Some(5), now, 2);
+    assert_eq!(inbox.fill_until(queue, now), None);
+    inbox.subscribed(queue, 0, now);
+    assert!(inbox.start(now).is_none());
+    assert_eq!(inbox.wake_at(now), Some(now + ACK_FLUSH_TIME));
+    assert!(inbox.start(now + ACK_FLUSH_TIME).is_some());
 }
 
 #[test]
@@ -534,8 +548,8 @@ fn one_handler_has_a_window_too() {
     for item in 0..41 {
         let wanted = inbox.window(queue, now);
         if wanted != prefetch {
-            inbox.subscribed(queue, 0);
-            inbox.subscribed(queue, wanted);
+            inbox.subscribed(queue, 0, now);
+            inbox.subscribed(queue, wanted, now);
             prefetch = wanted;
         }
         inbox.arrive(queue, Some(0), now, item);
@@ -667,7 +681,7 @@ fn after_two_crashes_only_the_line_of_the_message_that_kills_is_left_of_an_order
         for count in 6..8 {
             let mut inbox = Inbox::new(0);
             let queue = inbox.add(Rules { is_ordered: true, ..RULES });
-            inbox.subscribed(queue, inbox.window(queue, now));
+            inbox.subscribed(queue, inbox.window(queue, now), now);
             for item in &left {
                 inbox.arrive(queue, Some(count), now, *item);
             }
@@ -692,7 +706,7 @@ fn after_two_crashes_only_the_line_of_the_message_that_kills_is_left_of_an_order
 fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let (ordered, other) = (inbox.add(Rules { is_ordered: true, ..RULES }), inbox.add(RULES));
-    inbox.subscribed(ordered, RULES.prefetch);
+    inbox.subscribed(ordered, RULES.prefetch, now);
     inbox.arrive(other, Some(9), now, 1);
     assert_eq!(inbox.window(ordered, now), RULES.prefetch);
     inbox.arrive(ordered, Some(0), now, 2);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::CRASHES_WITHIN;
 use super::queue_inbox::QueueInbox;
 
-/// How long a queue that brings nothing keeps its turn.
-const IDLE: Duration = Duration::from_millis(250);
+/// How long a queue that brings nothing keeps its turn. It begins while the subscription of the queue before it ends.
+const IDLE: Duration = Duration::from_millis(350);
 
 /// Whose turn it is to be taken from.
 #[derive(Debug)]

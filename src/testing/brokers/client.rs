@@ -7,7 +7,6 @@ use lapin::{
         BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, ExchangeDeleteOptions,
         QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
     },
-    types::FieldTable,
 };
 use serde_json::{Map, Value};
 use tokio::{
@@ -22,6 +21,7 @@ use super::{
     properties::Properties,
     url::without_password,
 };
+use crate::broker::look::look_at;
 
 /// The time limit of every call, because a broker without a majority does not answer at all.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -336,14 +336,10 @@ impl Client {
     /// # Errors
     /// When the queue does not exist.
     pub async fn depth(&self, queue: &str) -> Result<u32, ClientError> {
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let name = short(queue)?;
-        self.once(
-            || format!("look at queue {queue}"),
-            async |channel| channel.queue_declare(name, options, FieldTable::default()).await,
-        )
-        .await
-        .map(|queue| queue.message_count())
+        self.once(|| format!("look at queue {queue}"), async |channel| look_at(channel, &name).await)
+            .await
+            .map(|queue| queue.message_count())
     }
 
     /// Deletes the queue with everything in it. It is not an error if the queue does not exist.

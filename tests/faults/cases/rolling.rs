@@ -20,7 +20,8 @@ const PREFETCH: usize = 100;
 pub(crate) async fn restarts_under_a_backlog(ground: Ground) -> Account {
     let mut lab = ground.lab("rolling").await;
     let work = lab.work_mut();
-    (work.delivery_limit, work.prefetch, work.concurrency) = (5, 50, 5);
+    // Few handlers, so that the backlog outlasts the restarts.
+    (work.delivery_limit, work.prefetch, work.concurrency) = (5, 50, 2);
     lab.declare().await;
     lab.send(1500, Does::Slow(50)).await;
     lab.send(50, Does::Fail(1)).await;

@@ -122,6 +122,10 @@ impl<'a> Stage<'a> {
         // The bytes held here do not delay a heartbeat too long.
         lab.config.heartbeat = Duration::from_secs(60);
         lab.config.grace = Duration::from_secs(30);
+        if step == Step::Declare {
+            // What it declares passes slowly.
+            lab.config.answer = SOON;
+        }
         let work = lab.work_mut();
         work.concurrency = HANDLERS as u16;
         work.immediate = u32::from(step == Step::Requeue);
@@ -245,7 +249,8 @@ impl<'a> Stage<'a> {
         for queue in [lab.stray(), lab.tier(first_delay(Step::Declare)), lab.tier(LONGEST)] {
             self.client.delete_queue(&queue).await.unwrap();
         }
-        self.proxy.rate(1500);
+        // The last of these queues comes more than a second after the first.
+        self.proxy.rate(500);
         let service = lab.service_with(&lab.behind(&self.proxy));
         let declared = async |queue: &str| self.client.depth(queue).await.is_ok();
         eventually(SOON, "the first queue is declared", async || declared(&lab.stray()).await).await.unwrap();

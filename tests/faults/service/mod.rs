@@ -107,8 +107,8 @@ pub(crate) struct Service {
     grace: Duration,
 }
 
-/// How much longer than its grace time a process may take to end.
-pub(crate) const BEYOND_GRACE: Duration = Duration::from_secs(1);
+/// How much longer than its grace time a process may take to end. It needs less than a second, unless the machine is busy.
+pub(crate) const BEYOND_GRACE: Duration = Duration::from_secs(5);
 
 impl Service {
     pub(crate) fn start(config: &Config, log: &Path) -> Self {
@@ -182,7 +182,8 @@ impl Service {
         }
     }
 
-    /// Shuts it down gracefully, and checks that this takes no longer than the grace time and a second.
+    /// Shuts it down gracefully, and checks that this takes no longer than the grace time and [`BEYOND_GRACE`]. Returns how
+    /// long it took.
     pub(crate) async fn stop(&mut self) -> Duration {
         let begun = Instant::now();
         self.terminate().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rehop::Failure;
 use rehop::parked::{ListRequest, ParkedError};
-use rehop::testing::{Publish, eventually};
+use rehop::testing::{Broker, Publish, eventually};
 
 use super::numbered;
 use crate::support::{Fixture, SOON};
@@ -22,6 +22,28 @@ async fn a_window_is_the_head_of_the_queue_and_a_look_at_a_part_keeps_the_order(
         assert_eq!(errors, ["cannot charge order 0", "cannot charge order 1", "cannot charge order 2"]);
     }
     assert_eq!(fixture.parked_bodies().await, numbered(20));
+}
+
+/// Of a queue whose leader is busy the broker says that it is empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_whose_leader_is_slow_is_not_taken_for_empty() {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return eprintln!("skipped: the leader of a queue can be suspended only in a broker of the tests");
+    }
+    let fixture = Fixture::new("slow-leader").await;
+    fixture.park(numbered(3)).await;
+    let tell = async |what: &str| {
+        let told = format!("sys:{what}(whereis('%2F_{}')).", fixture.parked());
+        broker.rabbitmqctl(&["eval", &told]).await.unwrap();
+    };
+    tell("suspend").await;
+    // The command takes longer than the broker waits for the leader.
+    let (parked, ()) = tokio::join!(async { fixture.operator().depth().await }, tell("resume"));
+    assert_eq!(parked.unwrap(), 3);
+    tell("suspend").await;
+    let (depth, ()) = tokio::join!(async { fixture.client.depth(&fixture.parked()).await }, tell("resume"));
+    assert_eq!(depth.unwrap(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -121,6 +121,10 @@ impl<'s> Broker<'s> {
         for subscribers in &mut self.subscribers {
             subscribers.retain(|subscriber| subscriber.life != life);
         }
+        let is_held = |message: usize| matches!(self.places[message], Place::Held(holder, _) if holder == life);
+        for unsent in &mut self.unsent {
+            unsent.retain(|message| !is_held(*message));
+        }
         for message in 0..self.places.len() {
             if self.taken_from(life, message) {
                 self.take_late(message);

@@ -211,9 +211,10 @@ impl<'s> World<'s> {
     }
 
     fn cancelled(&mut self, life: Life, queue: usize) {
+        let now = self.instant();
         let process = &mut self.processes[life.process];
         process.subscriptions[queue] = Subscription::None;
-        process.inbox.subscribed(process.queues[queue], 0);
+        process.inbox.subscribed(process.queues[queue], 0, now);
         for handler in std::mem::take(&mut process.ended) {
             self.settle(life, handler);
         }
@@ -293,11 +294,11 @@ impl<'s> World<'s> {
         match process.subscriptions[queue] {
             Subscription::None if window > 0 => {
                 process.subscriptions[queue] = Subscription::Of(window);
-                process.inbox.subscribed(process.queues[queue], window);
+                process.inbox.subscribed(process.queues[queue], window, now);
                 self.after(self.scenario.lag, Event::Subscribes(life, queue, window));
             }
             Subscription::Of(present) if present > window || process.inbox.is_ending(process.queues[queue]) => {
-                match process.inbox.end(process.queues[queue], now) {
+                match process.inbox.fill_until(process.queues[queue], now) {
                     Some(at) => {
                         let delay = at.saturating_duration_since(now).as_millis() as u64;
                         self.after(delay.max(1), Event::LooksAround(life));
@@ -311,7 +312,7 @@ impl<'s> World<'s> {
             // Wider takes one more subscription.
             Subscription::Of(present) if present < window => {
                 process.subscriptions[queue] = Subscription::Of(window);
-                process.inbox.subscribed(process.queues[queue], window);
+                process.inbox.subscribed(process.queues[queue], window, now);
                 self.after(self.scenario.lag, Event::Subscribes(life, queue, window - present));
             }
             Subscription::None | Subscription::Of(_) | Subscription::Ending => {}
