@@ -144,12 +144,20 @@ async fn consume(connection: &Connection, queue: &str, prefetch: u16) -> Result<
 
 async fn raw_look(url: &str, corner: &Corner, messages: usize) -> Result<()> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
-    // Without a prefetch the broker sends everything at once.
-    let (channel, mut consumer) = consume(&connection, &corner.parked, 0).await?;
-    for _ in 0..messages {
-        consumer.next().await.ok_or("the consumer ended")??;
+    // Without a prefetch the broker sends 2,000 messages and no more (4.3).
+    let (mut left, mut channels) = (messages, Vec::new());
+    while left > 0 {
+        let prefetch = u16::try_from(left).unwrap_or(u16::MAX);
+        let (channel, mut consumer) = consume(&connection, &corner.parked, prefetch).await?;
+        for _ in 0..prefetch {
+            consumer.next().await.ok_or("the consumer ended")??;
+        }
+        left -= usize::from(prefetch);
+        channels.push(channel);
     }
-    channel.close(200, short("done")).await?;
+    for channel in channels {
+        channel.close(200, short("done")).await?;
+    }
     connection.close(200, short("done")).await?;
     Ok(())
 }
