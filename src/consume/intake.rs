@@ -67,7 +67,13 @@ impl Intake {
 
     /// Records the prefetch of the queue's subscriptions; 0 if there are none.
     pub(crate) fn subscribed(self: &Arc<Self>, queue: QueueIndex, prefetch: u16) {
-        self.change(|inbox, now| inbox.subscribed(queue, prefetch, now));
+        let quiet_until = self.change(|inbox, now| {
+            inbox.subscribed(queue, prefetch, now);
+            inbox.quiet_until()
+        });
+        if let Some(until) = quiet_until {
+            self.tick_at(until);
+        }
     }
 
     pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Unacked>) {

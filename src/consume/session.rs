@@ -422,8 +422,9 @@ impl<'a> Session<'a> {
         }
         if let Err(error) = self.unsubscribe().await {
             tracing::debug!(%error, "the channel was gone before the subscription ended");
-            self.queue.intake.subscribed(self.queue.index, 0);
         }
+        // Also if an earlier try to end them got no answer: settling must not wait for that.
+        self.queue.intake.subscribed(self.queue.index, 0);
         let unseen = self.queue.intake.drain(self.queue.index);
         self.hand_back(&unseen, "the service is stopping");
     }

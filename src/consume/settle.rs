@@ -34,6 +34,8 @@ impl Attempt {
     /// duplicate, not a loss.
     pub(crate) async fn settle(&self, settlement: Settlement) -> Settled {
         let (has_copy, outcome) = (settlement.copy.is_some(), settlement.outcome);
+        // Before the copy too: a copy whose original is not settled soon may become a duplicate.
+        self.context.settleable().await;
         if let Some(copy) = settlement.copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
             match Box::pin(self.send(copy)).await {

@@ -146,7 +146,8 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if now >= hold_until {
-                break RoundEnd::HeldLong;
+                // A queue that has become shorter would be gone through again and again.
+                break if look.is_silent() { RoundEnd::Done } else { RoundEnd::HeldLong };
             }
             if ready.is_some() {
                 match self.ramp.next(started, &self.book.fates, now) {

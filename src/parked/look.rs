@@ -175,6 +175,11 @@ impl<'a> Look<'a> {
         }
     }
 
+    /// Whether nothing came lately, and nothing was ready.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silences > 0
+    }
+
     /// After a silence: whether something may still come.
     pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
         self.silent_at = None;

@@ -2,7 +2,8 @@
 //!
 //! What the broker is about to deliver when a subscription ends goes back to its queue, and counts as a delivery: on 3.10 and 4.0 always,
 //! on 4.3 now and then. At 2,000 messages a second this happens to about four messages at each end (measured). But nothing is delivered
-//! to a subscription that is full. So it fills up before it ends: nothing is settled until it is full, or nothing has come for a while.
+//! to a subscription that is full. So it fills up before it ends: nothing is settled, and it ends when it is full, or nothing has come
+//! for a while.
 //!
 //! What comes meanwhile is held, and a crash would charge it. So this takes a short time at most.
 

@@ -118,6 +118,9 @@ struct Isolation {
 /// that was settled.
 const CRASHES_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long suspects wait for subscriptions to end. The broker may not answer.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+
 /// How long an ack may take to leave the process. If the process dies before, the broker never sees the ack.
 const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
 
@@ -219,7 +222,7 @@ impl<T> Inbox<T> {
         }
         let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
         let suspect = suspect.filter_map(|(queue, held)| Some((held.first_suspect()?, queue))).min();
-        if suspect.is_some() && (self.quiet_until.is_some() || self.has_subscriptions_to_end(now)) {
+        if suspect.is_some() && (self.quiet_until.is_some() || self.awaits_ends_until(now).is_some()) {
             return None;
         }
         let (queue, waiting) = match suspect {
@@ -346,7 +349,8 @@ impl<T> Inbox<T> {
         let turn = if self.takes_turns(now) { self.turn.ends_at(&self.queues) } else { None };
         let late = self.queues.iter().filter_map(QueueInbox::late_at).min();
         let due = self.queues.iter().filter_map(QueueInbox::due_at).min();
-        [isolation, self.quiet_until, proven, turn, late, due].into_iter().flatten().min()
+        let ended = self.awaits_ends_until(now);
+        [isolation, self.quiet_until, proven, turn, late, due, ended].into_iter().flatten().min()
     }
 
     /// Applies what time alone changes: turns and isolations end, and handlers that have run long enough count as proven.
@@ -385,9 +389,12 @@ impl<T> Inbox<T> {
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
     }
 
-    fn has_subscriptions_to_end(&self, now: Instant) -> bool {
+    /// Until when suspects wait for subscriptions to end, if they do.
+    fn awaits_ends_until(&self, now: Instant) -> Option<Instant> {
+        let since = self.queues.iter().filter_map(QueueInbox::suspects_since).min()?;
         let mut queues = (0..self.queues.len()).map(QueueIndex);
-        queues.any(|queue| self.queues[queue.0].prefetch() > self.window(queue, now))
+        let until = Some(since + ENDED_WITHIN).filter(|until| *until > now)?;
+        queues.any(|queue| self.queues[queue.0].prefetch() > self.window(queue, now)).then_some(until)
     }
 
     /// How many deliveries a crash would charge although they could still be handed back.

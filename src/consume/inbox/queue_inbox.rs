@@ -96,7 +96,7 @@ impl<T> QueueInbox<T> {
             return;
         }
         if prefetch == 0 {
-            // What the broker was about to deliver when a subscription ended comes back, and 4.0 counts it.
+            // What the broker was about to deliver when a subscription ended comes back, and 3.10 and 4.0 count it.
             let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
             self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
         }
@@ -117,6 +117,12 @@ impl<T> QueueInbox<T> {
 
     pub(super) fn is_subscribed(&self) -> bool {
         self.subscription.prefetch > 0
+    }
+
+    /// Since when the oldest suspect is here.
+    pub(super) fn suspects_since(&self) -> Option<Instant> {
+        let in_line = || self.suspect_in_line().and_then(|_| self.lines.oldest());
+        self.suspects.values().map(|waiting| waiting.arrived).min().or_else(in_line)
     }
 
     pub(super) fn prefetch(&self) -> u16 {

@@ -513,7 +513,7 @@ fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_soon() {
 }
 
 #[test]
-fn a_suspect_starts_when_every_subscription_has_ended() {
+fn a_suspect_starts_when_every_subscription_has_ended_or_does_not_end() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let (a, b) = (inbox.add(RULES), inbox.add(RULES));
     inbox.subscribed(a, 10, now);
@@ -522,8 +522,17 @@ fn a_suspect_starts_when_every_subscription_has_ended() {
     assert!(inbox.start(now).is_none());
     inbox.subscribed(a, 0, now);
     assert!(inbox.start(now).is_none());
+    assert_eq!(inbox.wake_at(now), Some(now + ENDED_WITHIN));
     inbox.subscribed(b, 0, now);
-    assert_eq!(started(&mut inbox, now).1, 1);
+    let (suspect, _) = started(&mut inbox, now);
+    inbox.finish(suspect, now);
+
+    // The broker does not answer.
+    let later = now + seconds(1);
+    inbox.subscribed(b, 10, later);
+    inbox.arrive(a, Some(5), later, 2);
+    assert!(inbox.start(later).is_none());
+    assert_eq!(started(&mut inbox, later + ENDED_WITHIN).1, 2);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) async fn restarts_under_a_backlog(ground: Ground) -> Account {
     // Few handlers, so that the backlog outlasts the restarts.
     (work.delivery_limit, work.prefetch, work.concurrency) = (5, 50, 2);
     lab.declare().await;
-    lab.send(1500, Does::Slow(50)).await;
+    lab.send(ground.times(1500, 4000), Does::Slow(50)).await;
     lab.send(50, Does::Fail(1)).await;
     let mut services = std::collections::VecDeque::from([lab.service(), lab.service()]);
     let rounds = ground.times(12, 40);
