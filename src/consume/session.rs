@@ -66,6 +66,8 @@ pub(crate) struct Session<'a> {
     channel: Channel,
     subscriptions: Subscriptions,
     window: watch::Receiver<u16>,
+    /// Empty between two passes. Kept, because lapin's deliveries are large and a new vector would move them several times.
+    arrived: Vec<Incoming>,
     has_taken: bool,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
@@ -83,6 +85,9 @@ struct Subscriptions {
 
 /// How often a channel without a subscription is checked: nothing else notices its end.
 const CHECK_CHANNEL_EVERY: Duration = Duration::from_millis(500);
+
+/// For how many deliveries room is kept: about half a megabyte.
+const ARRIVED_KEPT: usize = 1_000;
 
 /// What is due may concern another queue, so a session does not ask again at once.
 const SOONEST_WAKE: Duration = Duration::from_millis(50);
@@ -108,6 +113,7 @@ impl<'a> Session<'a> {
             channel,
             subscriptions: Subscriptions::default(),
             window: queue.intake.window(queue.index),
+            arrived: Vec::new(),
             has_taken: false,
             is_consuming: false,
             _lost_with_the_session: lost.clone().drop_guard(),
@@ -194,11 +200,11 @@ impl<'a> Session<'a> {
 
     /// Takes a delivery, and all others that have arrived by now. Returns whether the broker has ended a subscription.
     fn receive(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<bool, Error> {
-        let (mut taken, mut item) = (Vec::new(), Some(first));
+        let mut item = Some(first);
         let ended = loop {
             match item {
                 None => break Ok(false),
-                Some(Some(Ok(incoming))) => taken.push(incoming),
+                Some(Some(Ok(incoming))) => self.arrived.push(incoming),
                 Some(Some(Err(error))) => {
                     let problem = Problem::from(&error);
                     if let Some(timeout) = named_in(&problem.to_string()) {
@@ -211,12 +217,15 @@ impl<'a> Session<'a> {
             item = self.subscriptions.next().now_or_never();
         };
         let cancelled = ended?;
-        self.has_taken |= !taken.is_empty();
+        self.has_taken |= !self.arrived.is_empty();
         if cancelled {
             // Before the deliveries are read: another subscription may already have brought again what this one was cancelled over.
             self.unsettled().cancelled(Instant::now().into_std());
         }
-        let taken = taken.into_iter().map(|incoming| self.read(incoming)).collect();
+        let mut arrived = std::mem::take(&mut self.arrived);
+        let taken = arrived.drain(..).map(|incoming| self.read(incoming)).collect();
+        arrived.shrink_to(ARRIVED_KEPT);
+        self.arrived = arrived;
         self.queue.intake.arrive(self.queue.index, taken);
         Ok(cancelled)
     }

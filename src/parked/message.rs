@@ -164,11 +164,13 @@ impl ParkedMessage {
 }
 
 fn origin(at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, String) {
-    let death = at_rest.death.as_ref();
-    match (&at_rest.exchange, &at_rest.routing_key, death) {
-        (Some(exchange), Some(routing_key), _) if !is_first_delivery => (exchange.clone(), routing_key.clone()),
-        (_, _, Some(death)) => (death.exchange.clone(), death.routing_key.clone()),
-        _ => (raw.exchange.to_owned(), raw.routing_key.to_owned()),
+    let present = (raw.exchange.to_owned(), raw.routing_key.to_owned());
+    let (exchange, routing_key) =
+        at_rest.death.as_ref().map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
+    match &at_rest.exchange {
+        // A copy that waits has its routing key itself.
+        Some(origin) if !is_first_delivery => (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key)),
+        _ => (exchange, routing_key),
     }
 }
 

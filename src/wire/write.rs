@@ -53,7 +53,8 @@ impl Contract {
             }
         }
         insert(&mut headers, WAITING_SINCE, moment_value(wait.since));
-        // What follows from other headers is left out, because each costs the broker and the client several readings.
+        // What follows from other headers is left out, because each costs the broker and the client several readings. So is the
+        // routing key, which the copy itself has.
         // A ladder on which a binding is missing ends too early, and then only this tells.
         let is_known = matches!(wait.path, Path::Tier | Path::Delayed) && wait.due == wait.since + wait.leg;
         if !is_known {
@@ -78,6 +79,7 @@ impl Contract {
     ) -> BasicProperties {
         let original = &delivery.properties;
         let mut headers = self.carried(delivery, ledger, trace);
+        insert(&mut headers, ROUTING_KEY, text(delivery.origin.routing_key.as_str()));
         insert(&mut headers, REASON, text(reason.as_str()));
         insert(&mut headers, PARKED_AT, moment_value(now));
         checked(copy(original, headers)).unwrap_or_else(|HeadersTooLarge { .. }| {
@@ -118,7 +120,6 @@ impl Contract {
             insert(&mut headers, &self.expiry_header, moment_value(deadline));
         }
         insert(&mut headers, EXCHANGE, text(delivery.origin.exchange.as_str()));
-        insert(&mut headers, ROUTING_KEY, text(delivery.origin.routing_key.as_str()));
         if let Some(chain_id) = &ledger.chain_id {
             insert(&mut headers, CHAIN_ID, text(chain_id));
         }
