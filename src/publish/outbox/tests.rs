@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use super::model::{EXCHANGES, LATENCY, Mood, Nature, Plan, Scenario, Weather, World};
 use crate::inputs::worlds;
@@ -18,9 +20,9 @@ fn mood() -> impl Strategy<Value = Mood> {
     ]
 }
 
-/// Mostly within some seconds, at times within half an hour.
+/// Mostly within some seconds, many at once, at times within half an hour.
 fn time() -> impl Strategy<Value = u64> {
-    prop_oneof![9 => 0..8_000u64, 1 => 0..2_000_000u64]
+    prop_oneof![6 => 0..8_000u64, 3 => prop::sample::select(&[500u64, 1_500, 4_000]), 1 => 0..2_000_000u64]
 }
 
 fn span() -> impl Strategy<Value = u64> {
@@ -52,9 +54,10 @@ prop_compose! {
         copies in prop::collection::vec(plan(nature()), 1..40),
         moods in prop::collection::vec((time(), 0..EXCHANGES, mood()), 0..12),
         weather in prop::collection::vec((time(), weather()), 0..5),
+        cuts in prop::collection::vec((1..80usize, 0..3 * LATENCY), 0..5),
         names_exchange in any::<bool>(),
     ) -> Scenario {
-        Scenario { seed, copies, moods, weather, names_exchange }
+        Scenario { seed, copies, moods, weather, cuts, names_exchange }
     }
 }
 
@@ -69,7 +72,7 @@ prop_compose! {
         for copy in &mut copies {
             copy.nature = if copy.exchange == 0 { Nature::Fine } else { copy.nature };
         }
-        Scenario { seed, copies, moods, weather: Vec::new(), names_exchange }
+        Scenario { seed, copies, moods, weather: Vec::new(), cuts: Vec::new(), names_exchange }
     }
 }
 
@@ -103,4 +106,14 @@ proptest! {
             prop_assert!(fate.is_withdrawn || waited.is_some_and(|waited| waited <= limit), "{waited:?} of {limit:?} {plan:?}");
         }
     }
+}
+
+/// Without these, the properties say nothing of late answers.
+#[test]
+fn in_these_worlds_many_answers_come_when_their_connection_is_gone() {
+    let mut runner = TestRunner::deterministic();
+    let worlds = (0..100).map(|_| World::run(&scenario().new_tree(&mut runner).unwrap().current()));
+    let (confirms, others) =
+        worlds.fold((0, 0), |(confirms, others), world| (confirms + world.late_confirms, others + world.late_others));
+    assert!(confirms >= 20 && others >= 20, "{confirms} confirms, {others} others");
 }
