@@ -10,14 +10,13 @@ use super::Outgoing;
 use super::cause::Cause;
 use super::channel;
 use super::outbox::{CopyId, LaneId};
-use super::returns::{Answer, Returns};
+use super::unanswered::{Judgement, Reply, Unanswered};
 use crate::error::describe;
 
 pub(crate) struct Lane {
     /// Shared with the copies that are being sent: cloning lapin's channel clones a dozen handles.
     pub(crate) channel: Arc<Channel>,
-    under_way: HashMap<CopyId, Arc<Outgoing>>,
-    returns: Returns,
+    unanswered: Unanswered<Arc<Outgoing>>,
 }
 
 /// How the publishing of one copy ended.
@@ -27,19 +26,10 @@ pub(crate) struct PublishResult {
     pub(crate) result: lapin::Result<Confirmation>,
 }
 
-/// What some results amount to.
-#[derive(Debug, Default)]
-pub(crate) struct Judgement {
-    pub(crate) confirmed: Vec<CopyId>,
-    pub(crate) nacked: Vec<CopyId>,
-    pub(crate) returned: Vec<CopyId>,
-    pub(crate) closed: Option<Cause>,
-}
-
 impl Lane {
     pub(crate) async fn open(connection: Arc<Connection>) -> lapin::Result<Self> {
         let channel = channel::open(&connection).await?;
-        Ok(Self { channel: Arc::new(channel), under_way: HashMap::new(), returns: Returns::default() })
+        Ok(Self { channel: Arc::new(channel), unanswered: Unanswered::new() })
     }
 
     /// The returned future sends the copy when it is first polled, and ends with its confirm.
@@ -49,65 +39,50 @@ impl Lane {
         id: CopyId,
         copy: Arc<Outgoing>,
     ) -> impl Future<Output = PublishResult> + Send + 'static {
-        self.under_way.insert(id, copy.clone());
+        self.unanswered.sent(id, copy.clone());
         let channel = self.channel.clone();
         async move { PublishResult { lane, id, result: publish(&channel, &copy).await } }
     }
 
     /// Judges all results that have arrived by now.
     pub(crate) fn sort_results(&mut self, outcomes: Vec<(CopyId, lapin::Result<Confirmation>)>) -> Judgement {
-        let (mut answers, mut judgement) = (Vec::new(), Judgement::default());
-        let (mut errors, mut failed) = (Vec::new(), Vec::new());
-        for (id, result) in outcomes {
-            let (is_ack, returned) = match result {
-                Ok(Confirmation::Ack(returned)) => (true, returned),
-                Ok(Confirmation::Nack(returned)) => (false, returned),
-                Ok(Confirmation::NotRequested) => {
-                    errors.push(Cause::of("confirms are off"));
-                    continue;
-                }
-                Err(error) => {
-                    errors.push(cause(&error));
-                    failed.push(id);
-                    continue;
-                }
-            };
-            answers.push(Answer { id, is_ack, brought_a_return: returned.is_some() });
-            judgement.returned.extend(returned.into_iter().flat_map(|message| self.owners(&message)));
-        }
-        let verdicts = self.returns.match_acks(&answers, &judgement.returned);
-        (judgement.confirmed, judgement.nacked) = (verdicts.confirmed, verdicts.nacked);
-        let answered = judgement.confirmed.iter().chain(&judgement.nacked).chain(&judgement.returned).chain(&failed);
-        for id in answered {
-            self.under_way.remove(id);
-        }
-        // The error of a copy that was sent while the channel was closing says only that. That of one sent before says why.
-        let why = errors.iter().position(|cause| cause.code.is_some());
-        if why.is_some() || self.under_way.is_empty() {
-            judgement.closed = (!errors.is_empty()).then(|| errors.swap_remove(why.unwrap_or(0)));
-        }
-        judgement
+        let replies = outcomes.into_iter().map(|(id, result)| (id, reply(result))).collect();
+        self.unanswered.judge(replies, owners)
     }
 
-    /// The copies that a returned message may be: those with its content; failing that, those to its exchange; failing that, all.
-    fn owners(&self, message: &BasicReturnMessage) -> Vec<CopyId> {
-        let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
-            let mut owners: Vec<_> = self.under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
-            owners.sort_unstable();
-            owners
-        };
-        let is_to_its_exchange = |copy: &Outgoing| copy.exchange == message.exchange;
-        let is_it = |copy: &Outgoing| {
-            is_to_its_exchange(copy)
-                && copy.routing_key == message.routing_key
-                && copy.body == message.data
-                && copy.properties() == message.properties
-        };
-        [having(&is_it), having(&is_to_its_exchange)]
-            .into_iter()
-            .find(|owners| !owners.is_empty())
-            .unwrap_or_else(|| having(&|_| true))
+    /// Whether nothing that was sent on it has a result to come.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered.is_empty()
     }
+}
+
+fn reply(result: lapin::Result<Confirmation>) -> Reply<BasicReturnMessage> {
+    match result {
+        Ok(Confirmation::Ack(returned)) => Reply::Ack(returned),
+        Ok(Confirmation::Nack(returned)) => Reply::Nack(returned),
+        Ok(Confirmation::NotRequested) => Reply::Failed(Cause::of("confirms are off")),
+        Err(error) => Reply::Failed(cause(&error)),
+    }
+}
+
+/// The copies that a returned message may be: those with its content; failing that, those to its exchange; failing that, all.
+fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessage) -> Vec<CopyId> {
+    let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
+        let mut owners: Vec<_> = under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
+        owners.sort_unstable();
+        owners
+    };
+    let is_to_its_exchange = |copy: &Outgoing| copy.exchange == message.exchange;
+    let is_it = |copy: &Outgoing| {
+        is_to_its_exchange(copy)
+            && copy.routing_key == message.routing_key
+            && copy.body == message.data
+            && copy.properties() == message.properties
+    };
+    [having(&is_it), having(&is_to_its_exchange)]
+        .into_iter()
+        .find(|owners| !owners.is_empty())
+        .unwrap_or_else(|| having(&|_| true))
 }
 
 async fn publish(channel: &Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {

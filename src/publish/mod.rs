@@ -15,6 +15,7 @@ mod request;
 mod returns;
 mod session;
 mod task;
+mod unanswered;
 
 pub(crate) use copy_publisher::CopyPublisher;
 pub(crate) use lane::{Lane, PublishResult};

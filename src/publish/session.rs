@@ -1,6 +1,6 @@
 //! A connection that publishes, and what comes from it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,9 @@ pub(super) struct Session {
     pub(super) connection: Arc<Connection>,
     pub(super) events: BoxStream<'static, Event>,
     pub(super) lanes: HashMap<LaneId, Lane>,
+    /// Those of the lanes that nothing more is sent on. Only the lane knows whether an ack that is still to come is of a copy that
+    /// was returned.
+    given_up: HashSet<LaneId>,
     /// Each is awaited to its end, because lapin keeps those that are dropped.
     pub(super) confirms: FuturesUnordered<BoxFuture<'static, PublishResult>>,
     pub(super) operations: FuturesUnordered<BoxFuture<'static, Completion>>,
@@ -59,6 +62,7 @@ impl Session {
             connection,
             events,
             lanes: HashMap::new(),
+            given_up: HashSet::new(),
             confirms: FuturesUnordered::new(),
             operations: FuturesUnordered::new(),
             ends_by: None,
@@ -75,6 +79,19 @@ impl Session {
             self.ends_by.get_or_insert(now + NEWS_LIMIT);
         }
         is_connected
+    }
+
+    /// Keeps the lane until all its results have come.
+    pub(super) fn give_up(&mut self, lane: LaneId) {
+        self.given_up.insert(lane);
+        self.forget_answered(lane);
+    }
+
+    pub(super) fn forget_answered(&mut self, lane: LaneId) {
+        if self.given_up.contains(&lane) && self.lanes.get(&lane).is_none_or(Lane::is_answered) {
+            self.given_up.remove(&lane);
+            self.lanes.remove(&lane);
+        }
     }
 
     /// All results that have arrived by now.

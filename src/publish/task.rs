@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lapin::{Confirmation, Connection, Event};
+use lapin::{Connection, Event};
 
 use super::Unpublishable;
 use super::cause::Cause;
@@ -86,7 +86,7 @@ impl Task {
             }
             Action::CloseLane(lane) => {
                 if let Some(session) = &mut self.session
-                    && let Some(Lane { channel, .. }) = session.lanes.remove(&lane)
+                    && let Some(channel) = session.lanes.get(&lane).map(|open| open.channel.clone())
                 {
                     let closing = async move {
                         // A channel that is gone needs no close.
@@ -94,6 +94,7 @@ impl Task {
                         Completion::Closed
                     };
                     session.operations.push(closing.boxed());
+                    session.give_up(lane);
                 }
             }
             Action::Probe => {
@@ -215,15 +216,8 @@ impl Task {
             by_lane.entry(lane).or_default().push((id, result));
         }
         for (lane, outcomes) in by_lane {
-            let Some(open) = session.lanes.get_mut(&lane) else {
-                // Late news of a lane that was given up.
-                for (id, result) in outcomes {
-                    if matches!(result, Ok(Confirmation::Ack(None))) {
-                        self.outbox.confirmed(id, now);
-                    }
-                }
-                continue;
-            };
+            let Some(open) = session.lanes.get_mut(&lane) else { continue };
+            // Of a lane that was given up the outbox believes what is confirmed, and no more.
             let judgement = open.sort_results(outcomes);
             judgement.returned.into_iter().for_each(|id| self.outbox.returned(lane, id));
             judgement.nacked.into_iter().for_each(|id| self.outbox.nacked(lane, id));
@@ -231,9 +225,10 @@ impl Task {
             if let Some(cause) = judgement.closed
                 && session.is_connected(now)
             {
-                session.lanes.remove(&lane);
+                session.give_up(lane);
                 self.outbox.lane_closed(lane, &cause, now);
             }
+            session.forget_answered(lane);
         }
     }
 

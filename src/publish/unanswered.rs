@@ -1,0 +1,140 @@
+//! What is under way on one lane, and what the answers to it amount to. Pure.
+
+use std::collections::HashMap;
+
+use super::cause::Cause;
+use super::outbox::CopyId;
+use super::returns::{Answer, Returns};
+
+/// Copies, and what each is recognised by if it is returned.
+pub(super) struct Unanswered<C> {
+    under_way: HashMap<CopyId, C>,
+    returns: Returns,
+    /// How many results are still to come. Also a copy that is known to be returned has one.
+    awaited: usize,
+    /// Why a copy could not be sent, while results are still to come that say more.
+    failure: Option<Cause>,
+}
+
+/// The result of one copy, with the return of any copy.
+pub(super) enum Reply<R> {
+    Ack(Option<R>),
+    Nack(Option<R>),
+    Failed(Cause),
+}
+
+/// What some results amount to.
+#[derive(Debug, Default)]
+pub(crate) struct Judgement {
+    pub(crate) confirmed: Vec<CopyId>,
+    pub(crate) nacked: Vec<CopyId>,
+    pub(crate) returned: Vec<CopyId>,
+    pub(crate) closed: Option<Cause>,
+}
+
+impl<C> Unanswered<C> {
+    pub(super) fn new() -> Self {
+        Self { under_way: HashMap::new(), returns: Returns::default(), awaited: 0, failure: None }
+    }
+
+    pub(super) fn sent(&mut self, id: CopyId, copy: C) {
+        self.under_way.insert(id, copy);
+        self.awaited += 1;
+    }
+
+    /// Whether no more results will come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.awaited == 0
+    }
+
+    /// Judges all results that have arrived by now. `owners` finds the copies that a return may be of.
+    pub(super) fn judge<R>(
+        &mut self,
+        replies: Vec<(CopyId, Reply<R>)>,
+        owners: impl Fn(&HashMap<CopyId, C>, R) -> Vec<CopyId>,
+    ) -> Judgement {
+        let (mut answers, mut judgement) = (Vec::new(), Judgement::default());
+        let mut failed = Vec::new();
+        self.awaited = self.awaited.saturating_sub(replies.len());
+        for (id, reply) in replies {
+            let (is_ack, returned) = match reply {
+                Reply::Ack(returned) => (true, returned),
+                Reply::Nack(returned) => (false, returned),
+                Reply::Failed(cause) => {
+                    failed.push(id);
+                    // The failure of a copy that was sent while the channel was closing says only that. That of one sent before
+                    // says why.
+                    if self.failure.as_ref().is_none_or(|failure| failure.code.is_none() && cause.code.is_some()) {
+                        self.failure = Some(cause);
+                    }
+                    continue;
+                }
+            };
+            answers.push(Answer { id, is_ack, brought_a_return: returned.is_some() });
+            judgement.returned.extend(returned.into_iter().flat_map(|message| owners(&self.under_way, message)));
+        }
+        let verdicts = self.returns.match_acks(&answers, &judgement.returned);
+        (judgement.confirmed, judgement.nacked) = (verdicts.confirmed, verdicts.nacked);
+        let answered = judgement.confirmed.iter().chain(&judgement.nacked).chain(&judgement.returned).chain(&failed);
+        for id in answered {
+            self.under_way.remove(id);
+        }
+        if self.is_empty() || self.failure.as_ref().is_some_and(|failure| failure.code.is_some()) {
+            judgement.closed = self.failure.take();
+        }
+        judgement
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: CopyId = CopyId(0);
+    const B: CopyId = CopyId(1);
+    const C: CopyId = CopyId(2);
+
+    /// Each return names its copy.
+    fn judge(unanswered: &mut Unanswered<()>, replies: Vec<(CopyId, Reply<CopyId>)>) -> Judgement {
+        unanswered.judge(replies, |_, id| vec![id])
+    }
+
+    fn all_sent() -> Unanswered<()> {
+        let mut unanswered = Unanswered::new();
+        [A, B, C].into_iter().for_each(|id| unanswered.sent(id, ()));
+        unanswered
+    }
+
+    fn closed(code: Option<u16>) -> Reply<CopyId> {
+        Reply::Failed(Cause { code, text: "closed".to_owned() })
+    }
+
+    #[test]
+    fn a_returned_copy_is_not_believed_when_its_ack_comes_after_the_end_of_its_channel() {
+        let mut unanswered = all_sent();
+        let first = judge(&mut unanswered, vec![(A, Reply::Ack(Some(B)))]);
+        assert_eq!((first.returned, first.confirmed), (vec![B], vec![]), "the return of copy A may be yet to come");
+        let end = judge(&mut unanswered, vec![(C, closed(Some(404)))]);
+        assert_eq!(end.closed.map(|cause| cause.code), Some(Some(404)));
+        assert!(!unanswered.is_empty());
+        let late = judge(&mut unanswered, vec![(B, Reply::Ack(None))]);
+        assert_eq!(late.confirmed, [A], "no other return is left");
+        assert!(unanswered.is_empty() && late.closed.is_none());
+    }
+
+    #[test]
+    fn the_end_of_a_channel_is_told_although_the_last_result_is_an_ack() {
+        let mut unanswered = all_sent();
+        let first = judge(&mut unanswered, vec![(A, Reply::Ack(Some(B))), (C, closed(None))]);
+        assert!(first.closed.is_none(), "another result may say why");
+        let last = judge(&mut unanswered, vec![(B, Reply::Ack(None))]);
+        assert_eq!((last.confirmed, last.closed.map(|cause| cause.text)), (vec![A], Some("closed".to_owned())));
+    }
+
+    #[test]
+    fn the_failure_that_says_why_counts() {
+        let mut unanswered = all_sent();
+        let replies = vec![(A, closed(None)), (B, closed(Some(406))), (C, closed(None))];
+        assert_eq!(judge(&mut unanswered, replies).closed.map(|cause| cause.code), Some(Some(406)));
+    }
+}
