@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lapin::message::BasicReturnMessage;
+use lapin::protocol::AMQPErrorKind;
 use lapin::{Channel, Confirmation, Connection, ErrorKind};
 
 use super::Outgoing;
@@ -99,4 +100,25 @@ pub(crate) fn cause(error: &lapin::Error) -> Cause {
         _ => None,
     };
     Cause { code, text: describe(error) }
+}
+
+/// Whether the broker closed only a channel with this: AMQP's soft errors.
+pub(crate) fn is_of_a_channel(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_channel_is_told_from_the_end_of_a_connection() {
+        let error =
+            |kind: AMQPErrorKind| lapin::Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, "why".into())));
+        assert!(is_of_a_channel(&error(AMQPSoftError::PRECONDITIONFAILED.into())));
+        assert!(!is_of_a_channel(&error(AMQPHardError::FRAMEERROR.into())));
+        assert!(!is_of_a_channel(&ErrorKind::MissingHeartbeatError.into()));
+    }
 }

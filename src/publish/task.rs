@@ -171,8 +171,10 @@ impl Task {
             }
             Input::Event(Some(Event::ConnectionUnblocked)) => tracing::info!("the broker accepts copies again"),
             Input::Event(Some(Event::Error(error))) => {
-                // lapin reports the end of a channel here, too. The copies on that channel tell the outbox.
-                if self.session.as_mut().is_some_and(|session| !session.is_connected(now)) {
+                // lapin reports the end of a channel here, too. The copies on that channel tell the outbox. Read late, it is no reason to
+                // suspect what was under way when the connection ended.
+                let is_over = self.session.as_mut().is_some_and(|session| !session.is_connected(now));
+                if is_over && !lane::is_of_a_channel(&error) {
                     self.connection_lost(&lane::cause(&error), now);
                 }
             }
