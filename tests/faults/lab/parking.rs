@@ -13,11 +13,16 @@ use crate::service::{Config, Does, Service};
 impl Lab {
     /// Parks messages as a service would, and returns their numbers. Their fates are those of messages that are sent back.
     pub(crate) async fn park(&self, count: usize, does: Does) -> Range<u64> {
+        self.park_with(count, does, |message| message).await
+    }
+
+    /// The same, of messages that are changed before.
+    pub(crate) async fn park_with(&self, count: usize, does: Does, change: impl Fn(Publish) -> Publish) -> Range<u64> {
         let park = self.exchange("park");
         let before = self.client().await.depth(&self.parked()).await.unwrap();
         let first = self
             .send_with(count, does, |message| {
-                Publish { exchange: park.clone(), ..message }.header("rehop-reason", "permanent")
+                change(Publish { exchange: park.clone(), ..message }.header("rehop-reason", "permanent"))
             })
             .await;
         self.depth(&self.parked(), before + count as u32).await;

@@ -1,10 +1,11 @@
 //! Replays under trouble.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use rehop::parked::{DiscardRequest, ListRequest, ParkedError, Progress, RampSettings, Stop};
-use rehop::testing::{Client, Proxy, eventually};
+use rehop::testing::{Client, Publish, eventually};
 use serde_json::json;
 
 use super::{IN_FLIGHT, MESSAGES};
@@ -13,7 +14,7 @@ use crate::expectation::{Cause, Place};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
-use crate::operator::{Action, everything, open};
+use crate::operator::{Action, everything};
 use crate::record::Step;
 use crate::service::Does;
 
@@ -191,23 +192,34 @@ pub(crate) async fn parked_queue_is_deleted(ground: Ground) -> Account {
     account
 }
 
-/// Copies that find no queue come back to an operator who has a hundred of them under way. None of their originals is acked.
+/// Every second copy finds no queue and comes back to an operator who has many under way. The originals of these copies alone stay
+/// unacked.
+///
+/// lapin hands a return to the next ack. RabbitMQ (4.3) sends a copy's ack right after its return, unless its channel has just taken
+/// confirms from a queue without sending them: then those acks come in between, and a return that is put down to the ack that brings it
+/// is put down to a copy that was kept. That befalls about one returned copy in five hundred here, and no order of publishing forces it.
+/// The properties in `publish/returns.rs` try each order.
 pub(crate) async fn copies_are_returned(ground: Ground) -> Account {
-    let lab = lab_with(&ground, "op-returned", Does::Succeed).await;
-    let (client, proxy) = (lab.client().await, Proxy::start(&lab.admin_url).await.unwrap());
-    // From the first byte, because everything could be sent before anybody looks.
-    proxy.rate(20_000);
-    let operator = open(&lab.behind(&proxy)).unwrap();
-    let replaying = tokio::spawn(async move { operator.replay(&everything(), |_| {}, std::future::pending()).await });
-    eventually(SOON, "the operator has both its connections", async || proxy.accepted() >= 2).await.unwrap();
-    eventually(SOON, "some are sent", async || client.depth(lab.work()).await.map(|depth| depth >= 20)).await.unwrap();
-    client.delete_queue(&lab.stray()).await.unwrap();
-    let matching = json!({ "x-match": "all", "return-to": lab.work() });
-    client.unbind(lab.work(), &lab.exchange("return"), "", matching).await.unwrap();
-    let error = tokio::time::timeout(SOON, replaying).await.unwrap().unwrap().unwrap_err();
+    let lab = ground.lab("op-returned").await;
+    lab.declare().await;
+    let parked = AtomicUsize::new(0);
+    let change = |message: Publish| {
+        let is_kept = parked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+        if is_kept { message.header("kept", "yes") } else { message }
+    };
+    lab.park_with(MESSAGES, Does::Succeed, change).await;
+    let (client, exchange) = (lab.client().await, lab.exchange("return"));
+    let all = json!({ "x-match": "all", "return-to": lab.work() });
+    let kept = json!({ "x-match": "all", "return-to": lab.work(), "kept": "yes" });
+    client.bind(lab.work(), &exchange, "", kept.clone()).await.unwrap();
+    client.unbind(lab.work(), &exchange, "", all).await.unwrap();
+    client.unbind(&lab.stray(), &lab.exchange("stray"), "", json!({})).await.unwrap();
+    let error = lab.operator().replay(&everything(), |_| {}, std::future::pending()).await.unwrap_err();
     assert!(matches!(error, ParkedError::Refused { .. }), "copies were returned: {error}");
     let (_, sent) = parked_and_sent(&lab, &client).await;
+    assert!(sent > 0, "copies between those that were returned were kept");
     lab.declare().await;
+    client.unbind(lab.work(), &exchange, "", kept).await.unwrap();
     finish(&lab, Allowed::nothing()).await.with_note(format!("{sent} sent before"))
 }
 
