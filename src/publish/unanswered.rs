@@ -17,6 +17,7 @@ pub(super) struct Unanswered<C> {
 }
 
 /// The result of one copy, with the return of any copy.
+#[derive(Debug)]
 pub(super) enum Reply<R> {
     Ack(Option<R>),
     Nack(Option<R>),
@@ -88,7 +89,12 @@ impl<C> Unanswered<C> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::inputs::inputs;
 
     const A: CopyId = CopyId(0);
     const B: CopyId = CopyId(1);
@@ -136,5 +142,73 @@ mod tests {
         let mut unanswered = all_sent();
         let replies = vec![(A, closed(None)), (B, closed(Some(406))), (C, closed(None))];
         assert_eq!(judge(&mut unanswered, replies).closed.map(|cause| cause.code), Some(Some(406)));
+    }
+
+    prop_compose! {
+        /// Which copies are returned, and the results of all of them in an order that broker and channel may choose: the first of
+        /// a copy's two slots is its return, the second its ack, and at some slot the channel ends. Some copies are sent too late.
+        fn results()(returned in prop::collection::vec(any::<bool>(), 1..12))(
+            order in Just((0..returned.len() * 2).collect::<Vec<_>>()).prop_shuffle(),
+            end in 0..=returned.len() * 2,
+            code in prop::option::of(Just(404)),
+            too_late in prop::collection::vec(0..24usize, 0..3),
+            returned in Just(returned),
+        ) -> (Vec<bool>, Vec<(CopyId, Reply<CopyId>)>) {
+            let (mut waiting, mut was_seen) = (VecDeque::new(), vec![false; returned.len()]);
+            let (mut results, mut unacked) = (Vec::new(), Vec::new());
+            for (number, copy) in order.into_iter().map(|slot| slot / 2).enumerate() {
+                let id = CopyId(copy as u64);
+                match std::mem::replace(&mut was_seen[copy], true) {
+                    false if returned[copy] && number < end => waiting.push_back(id),
+                    false => {}
+                    // lapin hands out the oldest return, whoever it belongs to.
+                    true if number < end => results.push((id, Reply::Ack(waiting.pop_front()))),
+                    true => unacked.push((id, closed(code))),
+                }
+            }
+            results.extend(unacked);
+            for (number, place) in too_late.into_iter().enumerate() {
+                let id = CopyId((returned.len() + number) as u64);
+                results.insert(place.min(results.len()), (id, closed(None)));
+            }
+            (returned, results)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(inputs(2_000))]
+
+        #[test]
+        fn no_returned_copy_is_believed_and_every_end_is_told_whatever_is_read_together(
+            (is_returned, results) in results(),
+            batches in prop::collection::vec(any::<bool>(), 30),
+        ) {
+            let mut unanswered = Unanswered::new();
+            results.iter().for_each(|(id, _)| unanswered.sent(*id, ()));
+            let codes: Vec<_> = results.iter().filter_map(|(_, reply)| match reply {
+                Reply::Failed(cause) => Some(cause.code),
+                Reply::Ack(_) | Reply::Nack(_) => None,
+            }).collect();
+            let (mut batch, mut believed, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+            let last = results.len() - 1;
+            for (number, result) in results.into_iter().enumerate() {
+                batch.push(result);
+                if batches[number] || number == last {
+                    let judgement = judge(&mut unanswered, std::mem::take(&mut batch));
+                    believed.extend(judgement.confirmed);
+                    ends.extend(judgement.closed);
+                }
+            }
+            prop_assert!(unanswered.is_empty());
+            believed.sort_unstable();
+            let kept: Vec<_> = (0..is_returned.len()).filter(|copy| !is_returned[*copy]).map(|copy| CopyId(copy as u64)).collect();
+            prop_assert!(believed.iter().all(|id| kept.contains(id)), "{believed:?} of {kept:?}");
+            prop_assert!(believed.windows(2).all(|pair| pair[0] != pair[1]));
+            if codes.is_empty() {
+                prop_assert_eq!(believed, kept);
+            }
+            prop_assert_eq!(ends.is_empty(), codes.is_empty());
+            prop_assert_eq!(ends.first().and_then(|end| end.code), codes.into_iter().flatten().next());
+        }
     }
 }

@@ -47,6 +47,7 @@ impl World {
         let is_its = |event: &Event| matches!(event, Event::Answer(of, _) if *of == self.connection);
         let mut came: Vec<_> = self.events.extract_if(.., |_, event| is_its(event)).map(|(_, event)| event).collect();
         came.truncate(self.rng.random_range(0..=came.len()));
+        let span = if self.rng.random() { LATENCY } else { 500 };
         let mut at = [self.now; 2];
         for event in came {
             let Event::Answer(_, answer) = event else { continue };
@@ -54,7 +55,7 @@ impl World {
                 Some(id) => self.held.push((id, answer)),
                 None => {
                     let at = &mut at[answer.queue()];
-                    *at += millis(self.rng.random_range(0..=LATENCY));
+                    *at += millis(self.rng.random_range(0..=span));
                     let at = *at;
                     self.at(at, Event::Late(self.connects, answer));
                 }
