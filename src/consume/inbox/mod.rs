@@ -6,7 +6,8 @@
 //!
 //! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is
 //!   taken or started meanwhile. What was delivered before a suspect is charged once if the process dies, and can afford that.
-//!   Every subscription that the window does not allow ends before a suspect starts.
+//!   Every subscription that the window does not allow ends before a suspect starts. If a suspect near its limit waits in this process for
+//!   its next attempt, nothing else starts until then either: it would be charged for whatever else kills the process.
 //! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
 //!   charged.
 //! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
@@ -217,7 +218,7 @@ impl<T> Inbox<T> {
     /// The next handler to start, if one may start now. Call it until it returns `None`.
     pub(crate) fn start(&mut self, now: Instant) -> Option<(QueueIndex, Ticket, T)> {
         self.pass_time(now);
-        if self.isolation.is_some() {
+        if self.isolation.is_some() || self.has_endangered() {
             return None;
         }
         let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
@@ -383,10 +384,11 @@ impl<T> Inbox<T> {
                 && !others.any(|(_, held)| !held.rules.is_ordered && held.is_subscribed() && self.takes_first(held))
     }
 
-    /// Whether a suspect runs in isolation, or could start.
+    /// Whether a suspect runs in isolation, could start, or waits here while nothing else may.
     fn has_suspects(&self, now: Instant) -> bool {
         self.isolation.as_ref().is_some_and(|isolation| now < isolation.until)
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
+            || self.has_endangered()
     }
 
     /// Until when suspects wait for subscriptions to end, if they do.
@@ -399,7 +401,12 @@ impl<T> Inbox<T> {
 
     /// How many deliveries a crash would charge although they could still be handed back.
     fn in_hand(&self) -> usize {
-        self.queues.iter().map(QueueInbox::waiting).sum::<usize>() + usize::from(self.isolation.is_some())
+        self.queues.iter().map(QueueInbox::in_hand).sum::<usize>() + usize::from(self.isolation.is_some())
+    }
+
+    /// Whether a suspect waits in this process that can hardly afford that another message kills it.
+    fn has_endangered(&self) -> bool {
+        self.queues.iter().any(QueueInbox::has_endangered)
     }
 
     /// How many of the queue's handlers have run for longer than a delivery may wait for one.

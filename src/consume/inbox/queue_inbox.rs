@@ -7,7 +7,7 @@ use super::ending::Ending;
 use super::lines::{Lines, Place};
 use super::pace::Pace;
 use super::requeued::{Fingerprint, Requeued};
-use super::suspicion::{Rank, Redeliveries, Standing};
+use super::suspicion::{LAST_CHARGES, Rank, Redeliveries, Standing};
 use super::{Rules, Running};
 
 /// Longer than any broker's timeout, and short enough to add to any time.
@@ -38,6 +38,8 @@ pub(super) struct QueueInbox<T> {
     lines: Lines<Waiting<T>>,
     /// How many of them are suspects.
     suspects_in_line: usize,
+    /// How many of what waits in this process are endangered.
+    endangered: usize,
 }
 
 /// A delivery that no handler has seen.
@@ -51,6 +53,8 @@ pub(super) struct Waiting<T> {
     standing: Standing,
     /// Where it stands in an ordered queue, once it was started.
     pub(super) place: Option<Place>,
+    /// It waits in this process, and can hardly afford that another message kills the process meanwhile.
+    is_endangered: bool,
 }
 
 /// A delivery that waits in this process between two attempts.
@@ -87,6 +91,7 @@ impl<T> QueueInbox<T> {
             pace: Pace::default(),
             lines: Lines::new(),
             suspects_in_line: 0,
+            endangered: 0,
         }
     }
 
@@ -117,6 +122,11 @@ impl<T> QueueInbox<T> {
 
     pub(super) fn is_subscribed(&self) -> bool {
         self.subscription.prefetch > 0
+    }
+
+    /// Whether something waits here that another message's crash would bring close to its limit, or above it.
+    pub(super) fn has_endangered(&self) -> bool {
+        self.endangered > 0
     }
 
     /// Since when the oldest suspect is here.
@@ -165,26 +175,29 @@ impl<T> QueueInbox<T> {
 
     /// A handler has ended, and its delivery waits here until it is due.
     pub(super) fn hold(&mut self, running: &Running, number: u64, draw: u64, item: T, due: Instant, now: Instant) {
-        let Running { subscription, redeliveries, started, is_suspect, .. } = *running;
+        let Running { subscription, redeliveries, started, is_suspect, place, .. } = *running;
         self.running -= 1;
         self.pace.finished(now.saturating_duration_since(started));
-        if let Some(place) = running.place {
-            let standing = if is_suspect { Standing::Doubtful } else { Standing::Plain };
-            let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None };
+        let headroom = self.rules.delivery_limit.saturating_sub(redeliveries.count);
+        // What else is here must not wait for too long itself.
+        let is_endangered = is_suspect && headroom <= LAST_CHARGES && due <= now + self.rules.hold_limit;
+        self.endangered += usize::from(is_endangered);
+        let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
+        let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None, is_endangered };
+        if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
-        let headroom = self.rules.delivery_limit.saturating_sub(redeliveries.count);
         let rank = is_suspect.then(|| Rank::new(headroom, number, draw));
-        let standing = Standing::Plain;
-        let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None };
         self.held.insert((due, number), Held { waiting, rank });
     }
 
     /// What is due by now waits for a handler again.
     pub(super) fn wake(&mut self, now: Instant) {
-        self.lines.wake(now);
+        let endangered = &mut self.endangered;
+        self.lines.wake(now, |waiting| *endangered -= usize::from(waiting.is_endangered));
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let Held { waiting, rank } = first.remove();
+            self.endangered -= usize::from(waiting.is_endangered);
             match rank {
                 None => self.due.push_back(waiting),
                 Some(rank) => {
@@ -213,7 +226,8 @@ impl<T> QueueInbox<T> {
         let count = redeliveries.count;
         let headroom = self.rules.delivery_limit.saturating_sub(count);
         let subscription = self.subscription.number;
-        let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place: None };
+        let (place, is_endangered) = (None, false);
+        let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place, is_endangered };
         self.subscription.unsettled += 1;
         if let Some(ending) = &mut self.ending {
             ending.arrived(now);
@@ -241,6 +255,12 @@ impl<T> QueueInbox<T> {
     pub(super) fn waiting(&self) -> usize {
         let in_lines = self.lines.len().saturating_sub(if self.rules.is_ordered { self.running } else { 0 });
         self.plain.len() + self.suspects.len() + self.due.len() + in_lines
+    }
+
+    /// How many deliveries no handler has seen, or are endangered.
+    pub(super) fn in_hand(&self) -> usize {
+        // In lines, what waits between two attempts is counted already.
+        self.waiting() + if self.rules.is_ordered { 0 } else { self.endangered }
     }
 
     pub(super) fn running(&self) -> usize {
@@ -331,7 +351,7 @@ impl<T> QueueInbox<T> {
         let held = self.held.values().map(|held| &held.waiting);
         let waiting = self.plain.iter().chain(&self.due).chain(self.suspects.values()).chain(held);
         let in_line = self.lines.take_all();
-        self.suspects_in_line = 0;
+        (self.suspects_in_line, self.endangered) = (0, 0);
         let waiting = waiting.chain(&in_line).map(|waiting| waiting.redeliveries);
         self.returning = waiting.chain(running).map(Redeliveries::and_excused).collect();
         self.plain.clear();
@@ -345,7 +365,7 @@ impl<T> QueueInbox<T> {
     pub(super) fn take_all(&mut self) -> Vec<T> {
         let mut held = self.lines.take_all();
         // What is running is not in its line any more.
-        self.suspects_in_line = 0;
+        (self.suspects_in_line, self.endangered) = (0, 0);
         held.extend(std::mem::take(&mut self.held).into_values().map(|held| held.waiting));
         for waiting in &held {
             self.left(waiting.subscription);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::proof::Proof;
 use super::{CRASHES_WITHIN, Rules};
 
-/// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit.
-const LAST_CHARGES: u32 = 2;
+/// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit. If it waits in this process, nothing
+/// else starts meanwhile.
+pub(super) const LAST_CHARGES: u32 = 2;
 
 /// The least headroom of an ordinary requeue.
 const AMPLE_HEADROOM: u32 = 4;

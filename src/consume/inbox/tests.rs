@@ -682,32 +682,96 @@ fn a_suspect_that_was_held_is_alone_again_when_it_is_due_and_not_before() {
     assert!(inbox.start(due).is_none(), "nothing else starts");
 }
 
-/// Items with the same remainder by three are in one line. A crash charges all of them, and one of them kills.
+/// Otherwise each crash by another message would charge it while it waits, up to its limit.
+#[test]
+fn while_a_suspect_near_its_limit_waits_nothing_else_is_taken_or_started() {
+    let (mut inbox, start) = (Inbox::new(0), Instant::now());
+    let (queue, other) = (inbox.add(RULES), inbox.add(RULES));
+    inbox.subscribed(queue, 1, start);
+    inbox.arrive(queue, Some(8), start, 1);
+    let (ticket, item) = started(&mut inbox, start);
+    let due = start + seconds(5);
+    assert_eq!(inbox.hold(ticket, item, due, start), None);
+    inbox.arrive(other, Some(0), start, 2);
+    inbox.arrive(other, Some(9), start, 3);
+    let quiet = start + ENDED_WITHIN;
+    assert!(inbox.start(quiet).is_none());
+    assert_eq!((inbox.window(queue, quiet), inbox.window(other, quiet)), (0, 0));
+    inbox.subscribed(queue, 0, quiet);
+    assert_eq!(inbox.wake_at(quiet), Some(due));
+    let order = [due, due + seconds(1), due + seconds(2)].map(|now| {
+        let (ticket, item) = started(&mut inbox, now);
+        assert!(inbox.start(now).is_none() || item == 2);
+        inbox.finish(ticket, now);
+        item
+    });
+    assert_eq!(order, [3, 1, 2], "the nearest to its limit first");
+}
+
+#[test]
+fn others_start_while_a_suspect_waits_for_longer_than_they_may() {
+    let (mut inbox, start) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(9), start, 1);
+    let (ticket, item) = started(&mut inbox, start);
+    assert_eq!(inbox.hold(ticket, item, start + RULES.hold_limit + seconds(1), start), None);
+    inbox.arrive(queue, Some(0), start, 2);
+    assert_eq!(started(&mut inbox, start + ACK_FLUSH_TIME).1, 2);
+}
+
+#[test]
+fn a_suspect_that_waits_holds_up_nothing_once_its_channel_is_lost() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(9), now, 1);
+    let (ticket, item) = started(&mut inbox, now);
+    assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
+    inbox.lost(queue);
+    assert_eq!(inbox.window(queue, now), 1);
+    inbox.arrive(queue, Some(0), now, 2);
+    assert_eq!(started(&mut inbox, now).1, 2);
+}
+
+/// Items with the same remainder by three are in one line. A crash charges all of them, and one of them kills. Of the others, each fails
+/// this often, and waits then. Returns what is left after two crashes.
+fn left_after_two_crashes(poison: u64, failures: u32, counts: [u32; 2]) -> Vec<u64> {
+    let (now, mut left) = (Instant::now(), (0..9).collect::<Vec<u64>>());
+    for count in counts {
+        let mut inbox = Inbox::new(0);
+        let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+        inbox.subscribed(queue, inbox.window(queue, now), now);
+        for item in &left {
+            inbox.arrive(queue, Some(count), now, *item);
+        }
+        let (mut time, mut failed) = (now, HashMap::new());
+        loop {
+            let Some((_, ticket, item)) = inbox.start(time) else {
+                time = inbox.wake_at(time).expect("something is left");
+                continue;
+            };
+            assert!(inbox.start(time).is_none(), "suspects run alone");
+            if item == poison {
+                break;
+            }
+            let failed = failed.entry(item).or_insert(0);
+            if *failed < failures {
+                *failed += 1;
+                assert_eq!(inbox.hold(ticket, item, time + seconds(5), time), None);
+            } else {
+                left.retain(|other| *other != item);
+                inbox.finish(ticket, time);
+            }
+        }
+    }
+    left
+}
+
 #[test]
 fn after_two_crashes_only_the_line_of_the_message_that_kills_is_left_of_an_ordered_queue() {
     for poison in 0..9 {
-        let (now, mut left) = (Instant::now(), (0..9).collect::<Vec<u64>>());
-        for count in 6..8 {
-            let mut inbox = Inbox::new(0);
-            let queue = inbox.add(Rules { is_ordered: true, ..RULES });
-            inbox.subscribed(queue, inbox.window(queue, now), now);
-            for item in &left {
-                inbox.arrive(queue, Some(count), now, *item);
-            }
-            let mut time = now;
-            loop {
-                let (ticket, item) = started(&mut inbox, time);
-                assert!(inbox.start(time).is_none(), "suspects run alone");
-                if item == poison {
-                    break;
-                }
-                left.retain(|other| *other != item);
-                inbox.finish(ticket, time);
-                time += seconds(1);
-            }
-        }
         let line: Vec<_> = (0..9).filter(|item| item % 3 == poison % 3 && *item >= poison).collect();
-        assert_eq!(left, line, "{poison} kills");
+        assert_eq!(left_after_two_crashes(poison, 0, [6, 7]), line, "{poison} kills");
+        assert_eq!(left_after_two_crashes(poison, 2, [8, 9]), line, "{poison} kills, and the others wait first");
     }
 }
 
