@@ -187,7 +187,10 @@ impl<T> QueueInbox<T> {
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
-        let rank = is_suspect.then(|| Rank::new(headroom, number, draw));
+        let rank = is_suspect.then(|| match is_endangered {
+            true => Rank::resumed(headroom, number),
+            false => Rank::new(headroom, number, draw),
+        });
         self.held.insert((due, number), Held { waiting, rank });
     }
 

@@ -92,6 +92,12 @@ impl Rank {
     pub(super) fn new(headroom: u32, number: u64, draw: u64) -> Self {
         Self { headroom, lot: lot(number ^ draw), number }
     }
+
+    /// One that has begun, and has waited in this process while nothing else could start: before its equals, so that it is settled before
+    /// one of them may kill the process.
+    pub(super) fn resumed(headroom: u32, number: u64) -> Self {
+        Self { headroom, lot: 0, number }
+    }
 }
 
 /// Shuffles the numbers (splitmix64's last step).

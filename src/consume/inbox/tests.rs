@@ -709,6 +709,21 @@ fn while_a_suspect_near_its_limit_waits_nothing_else_is_taken_or_started() {
 }
 
 #[test]
+fn a_suspect_near_its_limit_that_has_waited_runs_before_its_equals() {
+    for draw in 0..50 {
+        let (mut inbox, start) = (Inbox::new(draw), Instant::now());
+        let queue = inbox.add(RULES);
+        for item in 0..5 {
+            inbox.arrive(queue, Some(9), start, item);
+        }
+        let (ticket, first) = started(&mut inbox, start);
+        let due = start + seconds(5);
+        assert_eq!(inbox.hold(ticket, first, due, start), None);
+        assert_eq!(started(&mut inbox, due).1, first, "draw {draw}");
+    }
+}
+
+#[test]
 fn others_start_while_a_suspect_waits_for_longer_than_they_may() {
     let (mut inbox, start) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
