@@ -27,14 +27,17 @@
 //! # What is guaranteed, and its limits
 //!
 //! The model in `inbox/model/` drives this code: up to 6 processes, 3 queues, 400 messages and 10 messages that kill their
-//! process within 2 s of their start, prefetch 1 to 200, a delivery limit of 5 to 12 and `immediate` at most the limit less 3.
+//! process within 2 s of their start, prefetch 1 to 200, a delivery limit of 5 to 12 and `immediate` at most the limit less 3; up to 3
+//! channels or connections are lost while their process lives on, and what fails may wait in its process for up to 3 s at a time.
 //! No other message was parked in any world that was tried (`make inputs`). Outside these limits one may be, with:
 //!
 //! - `immediate` nearer to the limit, or a lower limit: handlers that fail use up the charges that a message could afford;
 //! - more processes than the delivery limit, each with an open window when the first one dies;
 //! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
 //!   10 s, and for longer the more often it came back, but not forever;
-//! - repeated deaths for other reasons: they charge messages, and there is no culprit to isolate.
+//! - waits in the process for longer than a delivery may wait for its handler: nothing else is held up for so long, and whatever kills the
+//!   process meanwhile charges what waits;
+//! - repeated deaths for other reasons, or many lost channels: they charge messages, and there is no culprit to isolate.
 //!
 //! Architecture invariant: pure. No channel, no task, no clock, no randomness: time and random numbers are arguments.
 

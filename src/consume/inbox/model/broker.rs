@@ -1,27 +1,27 @@
 //! The broker of the model.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use super::Life;
 use super::draws::Draws;
 use super::scenario::Scenario;
+use super::{Channel, Life};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Unpublished,
     Ready,
-    /// Delivered to this life by the subscription of this number, and unsettled.
-    Held(Life, u64),
+    /// Delivered on this channel by the subscription of this number, and unsettled.
+    Held(Channel, u64),
     Settled,
     Parked,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Subscriber {
-    life: Life,
+    channel: Channel,
     number: u64,
     room: u16,
-    /// Its channel sends nothing more.
+    /// It brings nothing more.
     is_silent: bool,
 }
 
@@ -36,6 +36,7 @@ pub(super) struct Broker<'s> {
     ready: Vec<VecDeque<usize>>,
     subscribers: Vec<Vec<Subscriber>>,
     subscriptions: u64,
+    gone: BTreeSet<Channel>,
     unfinished: usize,
 }
 
@@ -51,6 +52,7 @@ impl<'s> Broker<'s> {
             ready: vec![VecDeque::new(); queues],
             subscribers: vec![Vec::new(); queues],
             subscriptions: 0,
+            gone: BTreeSet::new(),
             unfinished: scenario.messages.len(),
         }
     }
@@ -77,63 +79,80 @@ impl<'s> Broker<'s> {
         self.ready[self.scenario.messages[message].queue].push_back(message);
     }
 
-    pub(super) fn subscribe(&mut self, life: Life, queue: usize, prefetch: u16) {
-        self.subscriptions += 1;
-        self.subscribers[queue].push(Subscriber { life, number: self.subscriptions, room: prefetch, is_silent: false });
+    /// Whether the broker still has this channel.
+    pub(super) fn has(&self, channel: Channel) -> bool {
+        !self.gone.contains(&channel)
     }
 
-    /// The channel is told to end its subscriptions of a queue. It sends nothing more, but the queue does not know yet.
-    pub(super) fn cancel(&mut self, life: Life, queue: usize) {
-        for subscriber in self.subscribers[queue].iter_mut().filter(|subscriber| subscriber.life == life) {
+    pub(super) fn subscribe(&mut self, channel: Channel, prefetch: u16) {
+        self.subscriptions += 1;
+        let number = self.subscriptions;
+        self.subscribers[channel.queue].push(Subscriber { channel, number, room: prefetch, is_silent: false });
+    }
+
+    /// The channel is told to end its subscriptions. They bring nothing more, but the queue does not know yet.
+    pub(super) fn cancel(&mut self, channel: Channel) {
+        for subscriber in self.subscribers[channel.queue].iter_mut().filter(|subscriber| subscriber.channel == channel)
+        {
             subscriber.is_silent = true;
         }
     }
 
     /// The queue has ended them. What they have brought stays with the process. What came to the channel meanwhile goes back, and is
     /// counted (3.10 and 4.0).
-    pub(super) fn end_cancelled(&mut self, life: Life, queue: usize) {
-        let is_ended = |subscriber: &Subscriber| subscriber.life == life && subscriber.is_silent;
+    pub(super) fn end_cancelled(&mut self, channel: Channel) {
+        let queue = channel.queue;
+        let is_ended = |subscriber: &Subscriber| subscriber.channel == channel && subscriber.is_silent;
         self.subscribers[queue].retain(|subscriber| !is_ended(subscriber));
-        let is_its_own = |message: &usize| matches!(self.places[*message], Place::Held(holder, _) if holder == life);
+        let is_its_own = |message: &usize| matches!(self.places[*message], Place::Held(holder, _) if holder == channel);
         let (back, others) = std::mem::take(&mut self.unsent[queue]).into_iter().partition::<Vec<_>, _>(is_its_own);
         self.unsent[queue] = others;
         for message in back {
-            if self.taken_from(life, message) {
-                self.take_late(message);
+            if self.taken_from(channel, message) {
+                self.take_back(message);
             }
         }
     }
 
-    pub(super) fn ack(&mut self, life: Life, message: usize) {
-        if self.taken_from(life, message) {
+    pub(super) fn ack(&mut self, channel: Channel, message: usize) {
+        if self.taken_from(channel, message) {
             self.end(message, Place::Settled);
         }
     }
 
-    pub(super) fn reject(&mut self, life: Life, message: usize) {
-        if self.taken_from(life, message) {
-            self.take_late(message);
+    pub(super) fn reject(&mut self, channel: Channel, message: usize) {
+        if self.taken_from(channel, message) {
+            self.take_back(message);
         }
     }
 
-    /// The process is dead: all that it held is charged.
+    /// The process is dead, and with it all its channels.
     pub(super) fn gone(&mut self, life: Life) {
+        self.lose(|channel| channel.life == life);
+    }
+
+    /// The channel is gone, and its process lives on.
+    pub(super) fn lost(&mut self, channel: Channel) {
+        self.gone.insert(channel);
+        self.lose(|other| other == channel);
+    }
+
+    /// All that these channels held is charged, and what was on its way to them (3.10, 4.0 and 4.3).
+    fn lose(&mut self, is_lost: impl Fn(Channel) -> bool) {
         for subscribers in &mut self.subscribers {
-            subscribers.retain(|subscriber| subscriber.life != life);
-        }
-        let is_held = |message: usize| matches!(self.places[message], Place::Held(holder, _) if holder == life);
-        for unsent in &mut self.unsent {
-            unsent.retain(|message| !is_held(*message));
+            subscribers.retain(|subscriber| !is_lost(subscriber.channel));
         }
         for message in 0..self.places.len() {
-            if self.taken_from(life, message) {
-                self.take_late(message);
+            let Place::Held(holder, _) = self.places[message] else { continue };
+            if is_lost(holder) && self.taken_from(holder, message) {
+                self.unsent[holder.queue].retain(|unsent| *unsent != message);
+                self.take_back(message);
             }
         }
     }
 
     /// Delivers what can be delivered, each to any subscription that has room.
-    pub(super) fn push(&mut self, draws: &mut Draws) -> Vec<(Life, usize)> {
+    pub(super) fn push(&mut self, draws: &mut Draws) -> Vec<(Channel, usize)> {
         let mut pushed = Vec::new();
         for queue in 0..self.ready.len() {
             while !self.returned[queue].is_empty() || !self.ready[queue].is_empty() {
@@ -146,23 +165,23 @@ impl<'s> Broker<'s> {
                 };
                 let subscriber = with_room.swap_remove(draws.index(with_room.len()));
                 subscriber.room -= 1;
-                self.places[message] = Place::Held(subscriber.life, subscriber.number);
+                self.places[message] = Place::Held(subscriber.channel, subscriber.number);
                 match subscriber.is_silent {
                     true => self.unsent[queue].push(message),
-                    false => pushed.push((subscriber.life, message)),
+                    false => pushed.push((subscriber.channel, message)),
                 }
             }
         }
         pushed
     }
 
-    /// Whether this life held the message; it does not any more.
-    fn taken_from(&mut self, life: Life, message: usize) -> bool {
+    /// Whether this channel held the message; it does not any more.
+    fn taken_from(&mut self, channel: Channel, message: usize) -> bool {
         let Place::Held(holder, subscription) = self.places[message] else { return false };
-        if holder != life {
+        if holder != channel {
             return false;
         }
-        let subscribers = &mut self.subscribers[self.scenario.messages[message].queue];
+        let subscribers = &mut self.subscribers[channel.queue];
         if let Some(subscriber) = subscribers.iter_mut().find(|subscriber| subscriber.number == subscription) {
             subscriber.room += 1;
         }
@@ -170,7 +189,7 @@ impl<'s> Broker<'s> {
         true
     }
 
-    fn take_late(&mut self, message: usize) {
+    fn take_back(&mut self, message: usize) {
         let queue = self.scenario.messages[message].queue;
         self.counts[message] += 1;
         if self.counts[message] > self.scenario.rules[queue].delivery_limit {

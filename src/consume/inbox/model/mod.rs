@@ -1,21 +1,27 @@
-//! A model: a broker, and processes that die of some messages, each with an [`Inbox`] of its own.
+//! A model: a broker, and processes that die of some messages, each with an [`Inbox`](super::Inbox) of its own.
 //!
-//! The broker is a quorum queue's rules: it pushes to any subscription that has room, what a dead process held comes back
-//! to the head with its count raised by one, and what came back too often is parked. Everything takes time: a
+//! The broker is a quorum queue's rules: it pushes to any subscription that has room, what a dead process or a lost channel held comes
+//! back to the head with its count raised by one, and what came back too often is parked. Everything takes time: a
 //! subscription ends after a delay, and deliveries and acks are under way when a process dies. What is under way to a subscription that
 //! ends goes back, counted.
+//!
+//! A channel, or a connection with the channels of all queues, may be lost while its process lives on. Its handlers run on, may still kill
+//! the process, and settle too late, while the broker delivers the same messages again, perhaps to the same process. In some queues a
+//! message whose handler fails waits in its process for the next attempt.
 
 mod broker;
 mod draws;
+mod process;
 mod scenario;
+mod service;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use super::{Fingerprint, Inbox, QueueIndex, Ticket};
 use broker::Broker;
 use draws::Draws;
+use process::Process;
 pub(super) use scenario::{Range, Scenario};
 
 /// More than any scenario takes that ends.
@@ -28,6 +34,14 @@ struct Life {
     number: u32,
 }
 
+/// A life has one channel for each queue, and another one after each loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Channel {
+    life: Life,
+    queue: usize,
+    number: u32,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Published(usize),
@@ -36,39 +50,25 @@ enum Event {
     Killed(usize),
     /// A handler kills its process.
     Dies(Life),
-    Delivered(Life, usize),
-    CancelledBy(Life, usize),
+    /// A channel or a connection breaks: the number of the loss.
+    Breaks(usize),
+    /// With the redelivery count that the broker says.
+    Delivered(Channel, usize, u32),
+    CancelledBy(Channel),
+    /// The process notices, and opens another channel after a pause.
+    NoticesLoss(Channel, u64),
+    Reopens(Channel),
     HandlerEnds(Life, u64),
+    Settles(Life, u64),
     LooksAround(Life),
     // What reaches the broker:
-    Subscribes(Life, usize, u16),
-    Cancels(Life, usize),
-    Cancelled(Life, usize),
-    Acks(Life, usize),
-    Rejects(Life, usize),
+    Subscribes(Channel, u16),
+    Cancels(Channel),
+    Cancelled(Channel),
+    Acks(Channel, usize),
+    Rejects(Channel, usize),
+    Lost(Channel),
     Gone(Life),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Subscription {
-    None,
-    Of(u16),
-    Ending,
-}
-
-struct Process {
-    inbox: Inbox<usize>,
-    queues: Vec<QueueIndex>,
-    life: Life,
-    is_up: bool,
-    subscriptions: Vec<Subscription>,
-    running: BTreeMap<u64, (Ticket, usize)>,
-    /// Handlers that have ended while their queue's subscriptions filled up.
-    ended: Vec<u64>,
-    next_handler: u64,
-    will_look: bool,
-    /// The clock is set to this time.
-    wakes_at: Option<u64>,
 }
 
 /// What became of a scenario.
@@ -101,7 +101,7 @@ impl<'s> World<'s> {
             sequence: 0,
             events: BinaryHeap::new(),
             broker: Broker::new(scenario),
-            processes: (0..scenario.starts.len()).map(|process| Process::new(scenario, process)).collect(),
+            processes: (0..scenario.starts.len()).map(Process::new).collect(),
         };
         for (message, described) in scenario.messages.iter().enumerate() {
             world.after(described.published_at, Event::Published(message));
@@ -111,6 +111,9 @@ impl<'s> World<'s> {
         }
         for (at, process) in &scenario.kills {
             world.after(*at, Event::Killed(*process));
+        }
+        for (number, loss) in scenario.losses.iter().enumerate() {
+            world.after(loss.at, Event::Breaks(number));
         }
         world
     }
@@ -123,8 +126,9 @@ impl<'s> World<'s> {
             let Some(Reverse((at, _, event))) = self.events.pop() else { break };
             self.now = at;
             self.happens(event);
-            for (subscriber, message) in self.broker.push(&mut self.draws) {
-                self.after(self.scenario.lag, Event::Delivered(subscriber, message));
+            for (channel, message) in self.broker.push(&mut self.draws) {
+                let count = self.broker.count(message);
+                self.after(self.scenario.lag, Event::Delivered(channel, message, count));
             }
         }
         Outcome { innocents_parked: self.broker.innocents_parked(), unfinished: self.broker.unfinished() }
@@ -144,38 +148,53 @@ impl<'s> World<'s> {
         process.is_up && process.life == life
     }
 
+    /// Whether the channel's process lives, and takes the channel for open.
+    fn uses(&self, channel: Channel) -> bool {
+        self.lives(channel.life) && self.processes[channel.life.process].uses(channel)
+    }
+
     fn happens(&mut self, event: Event) {
         match event {
             Event::Published(message) => self.broker.publish(message),
             Event::Starts(process) => self.start(process),
             Event::Killed(process) if self.processes[process].is_up => self.die(process),
             Event::Dies(life) if self.lives(life) => self.die(life.process),
-            Event::Delivered(life, message) if self.lives(life) => self.take(life, message),
-            Event::CancelledBy(life, queue) if self.lives(life) => self.cancelled(life, queue),
+            Event::Breaks(loss) => self.breaks(loss),
+            Event::Delivered(channel, message, count) if self.uses(channel) => self.take(channel, message, count),
+            Event::CancelledBy(channel) if self.uses(channel) => self.cancelled(channel),
+            Event::NoticesLoss(channel, pause) if self.uses(channel) => self.notices_loss(channel, pause),
+            Event::Reopens(channel) if self.lives(channel.life) => self.reopen(channel),
             Event::HandlerEnds(life, handler) if self.lives(life) => self.handler_ended(life, handler),
+            Event::Settles(life, handler) if self.lives(life) => self.settle(life, handler),
             Event::LooksAround(life) if self.lives(life) => self.look_around(life),
-            Event::Subscribes(life, queue, prefetch) if self.lives(life) => {
-                self.broker.subscribe(life, queue, prefetch)
+            Event::Subscribes(channel, prefetch) if self.lives(channel.life) && self.broker.has(channel) => {
+                self.broker.subscribe(channel, prefetch);
             }
-            Event::Cancels(life, queue) if self.lives(life) => {
-                self.broker.cancel(life, queue);
-                self.after(self.scenario.agrees_for, Event::Cancelled(life, queue));
+            Event::Cancels(channel) if self.lives(channel.life) => {
+                self.broker.cancel(channel);
+                self.after(self.scenario.agrees_for, Event::Cancelled(channel));
             }
-            Event::Cancelled(life, queue) => {
-                self.broker.end_cancelled(life, queue);
-                self.after(self.scenario.lag, Event::CancelledBy(life, queue));
+            Event::Cancelled(channel) => {
+                self.broker.end_cancelled(channel);
+                if self.broker.has(channel) {
+                    self.after(self.scenario.lag, Event::CancelledBy(channel));
+                }
             }
-            Event::Acks(life, message) => self.broker.ack(life, message),
-            Event::Rejects(life, message) => self.broker.reject(life, message),
+            Event::Acks(channel, message) => self.broker.ack(channel, message),
+            Event::Rejects(channel, message) => self.broker.reject(channel, message),
+            Event::Lost(channel) => self.broker.lost(channel),
             Event::Gone(life) => self.broker.gone(life),
             Event::Killed(_)
             | Event::Dies(_)
             | Event::Delivered(..)
-            | Event::CancelledBy(..)
+            | Event::CancelledBy(_)
+            | Event::NoticesLoss(..)
+            | Event::Reopens(_)
             | Event::HandlerEnds(..)
+            | Event::Settles(..)
             | Event::LooksAround(_)
             | Event::Subscribes(..)
-            | Event::Cancels(..) => {}
+            | Event::Cancels(_) => {}
         }
     }
 
@@ -203,159 +222,16 @@ impl<'s> World<'s> {
         self.after(pause, Event::Starts(process));
     }
 
-    fn take(&mut self, life: Life, message: usize) {
-        let (now, queue, count) = (self.instant(), self.scenario.messages[message].queue, self.broker.count(message));
-        let process = &mut self.processes[life.process];
-        process.inbox.arrive(process.queues[queue], Some(count), now, message);
-        self.look_soon(life);
-    }
-
-    fn cancelled(&mut self, life: Life, queue: usize) {
-        let now = self.instant();
-        let process = &mut self.processes[life.process];
-        process.subscriptions[queue] = Subscription::None;
-        process.inbox.subscribed(process.queues[queue], 0, now);
-        for handler in std::mem::take(&mut process.ended) {
-            self.settle(life, handler);
+    /// The broker and the process notice this independently of each other.
+    fn breaks(&mut self, loss: usize) {
+        let loss = &self.scenario.losses[loss];
+        let process = &self.processes[loss.process];
+        let sessions = process.sessions.iter().filter(|session| process.is_up && session.is_open);
+        let channels = sessions.map(|session| session.channel);
+        let broken: Vec<_> = channels.filter(|channel| loss.queue.is_none_or(|queue| queue == channel.queue)).collect();
+        for channel in broken {
+            self.after(loss.broker_notices, Event::Lost(channel));
+            self.after(loss.process_notices, Event::NoticesLoss(channel, loss.pause));
         }
-        self.look_soon(life);
-    }
-
-    fn handler_ended(&mut self, life: Life, handler: u64) {
-        let now = self.instant();
-        let process = &mut self.processes[life.process];
-        process.inbox.handler_ended(&process.running[&handler].0, now);
-        self.settle(life, handler);
-    }
-
-    fn settle(&mut self, life: Life, handler: u64) {
-        let now = self.instant();
-        let process = &mut self.processes[life.process];
-        let message = process.running[&handler].1;
-        if process.inbox.is_ending(process.queues[self.scenario.messages[message].queue]) {
-            return process.ended.push(handler);
-        }
-        let (ticket, message) = process.running.remove(&handler).expect("a handler ends once");
-        let (described, count) = (&self.scenario.messages[message], self.broker.count(message));
-        let again = count < described.failures && count < self.scenario.rules[described.queue].immediate;
-        if again {
-            process.inbox.requeue(&ticket, message.fingerprint());
-        }
-        process.inbox.finish(ticket, now);
-        let settles = if again { Event::Rejects(life, message) } else { Event::Acks(life, message) };
-        self.after(self.scenario.lag, settles);
-        self.look_soon(life);
-    }
-
-    fn look_soon(&mut self, life: Life) {
-        let process = &mut self.processes[life.process];
-        if !process.will_look {
-            process.will_look = true;
-            self.after(self.scenario.thinks_for, Event::LooksAround(life));
-        }
-    }
-
-    /// What a process does after anything happened: start handlers, fit subscriptions, set the clock.
-    fn look_around(&mut self, life: Life) {
-        let now = self.instant();
-        self.processes[life.process].will_look = false;
-        while let Some((ticket, message)) = self.processes[life.process].next(now) {
-            let described = &self.scenario.messages[message];
-            let process = &mut self.processes[life.process];
-            let handler = process.next_handler;
-            process.next_handler += 1;
-            process.running.insert(handler, (ticket, message));
-            process.assert_concurrency(self.scenario, described.queue);
-            match described.kills_after {
-                Some(after) => self.after(after, Event::Dies(life)),
-                None => self.after(described.takes, Event::HandlerEnds(life, handler)),
-            }
-        }
-        for queue in 0..self.scenario.rules.len() {
-            self.fit_subscription(life, queue, now);
-        }
-        self.set_clock(life, now);
-    }
-
-    fn set_clock(&mut self, life: Life, now: Instant) {
-        let process = &mut self.processes[life.process];
-        let Some(at) = process.inbox.wake_at(now) else { return };
-        let delay = u64::try_from(at.saturating_duration_since(now).as_millis()).unwrap_or(u64::MAX).max(1);
-        if process.wakes_at.is_none_or(|set| set <= self.now || set > self.now + delay) {
-            process.wakes_at = Some(self.now + delay);
-            self.after(delay, Event::LooksAround(life));
-        }
-    }
-
-    fn fit_subscription(&mut self, life: Life, queue: usize, now: Instant) {
-        let process = &mut self.processes[life.process];
-        let window = process.inbox.window(process.queues[queue], now);
-        assert!(window <= self.scenario.rules[queue].prefetch, "the window is never above the prefetch");
-        match process.subscriptions[queue] {
-            Subscription::None if window > 0 => {
-                process.subscriptions[queue] = Subscription::Of(window);
-                process.inbox.subscribed(process.queues[queue], window, now);
-                self.after(self.scenario.lag, Event::Subscribes(life, queue, window));
-            }
-            Subscription::Of(present) if present > window || process.inbox.is_ending(process.queues[queue]) => {
-                match process.inbox.fill_until(process.queues[queue], now) {
-                    Some(at) => {
-                        let delay = at.saturating_duration_since(now).as_millis() as u64;
-                        self.after(delay.max(1), Event::LooksAround(life));
-                    }
-                    None => {
-                        process.subscriptions[queue] = Subscription::Ending;
-                        self.after(self.scenario.lag, Event::Cancels(life, queue));
-                    }
-                }
-            }
-            // Wider takes one more subscription.
-            Subscription::Of(present) if present < window => {
-                process.subscriptions[queue] = Subscription::Of(window);
-                process.inbox.subscribed(process.queues[queue], window, now);
-                self.after(self.scenario.lag, Event::Subscribes(life, queue, window - present));
-            }
-            Subscription::None | Subscription::Of(_) | Subscription::Ending => {}
-        }
-    }
-}
-
-impl Fingerprint for usize {
-    fn fingerprint(&self) -> u64 {
-        *self as u64
-    }
-}
-
-impl Process {
-    fn new(scenario: &Scenario, process: usize) -> Self {
-        Self {
-            inbox: Inbox::new(0),
-            queues: Vec::new(),
-            life: Life { process, number: 0 },
-            is_up: false,
-            subscriptions: vec![Subscription::None; scenario.rules.len()],
-            running: BTreeMap::new(),
-            ended: Vec::new(),
-            next_handler: 0,
-            will_look: false,
-            wakes_at: None,
-        }
-    }
-
-    fn begin_life(&mut self, scenario: &Scenario, draw: u64) {
-        let life = Life { number: self.life.number + 1, ..self.life };
-        let mut inbox = Inbox::new(draw);
-        let queues = scenario.rules.iter().map(|rules| inbox.add(*rules)).collect();
-        *self = Self { inbox, queues, life, is_up: true, ..Self::new(scenario, life.process) };
-    }
-
-    fn next(&mut self, now: Instant) -> Option<(Ticket, usize)> {
-        let (_, ticket, message) = self.inbox.start(now)?;
-        Some((ticket, message))
-    }
-
-    fn assert_concurrency(&self, scenario: &Scenario, queue: usize) {
-        let running = self.running.values().filter(|(_, message)| scenario.messages[*message].queue == queue).count();
-        assert!(running <= usize::from(scenario.rules[queue].concurrency), "{running} handlers of one queue run");
     }
 }

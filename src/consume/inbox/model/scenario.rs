@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::Rules;
 use super::draws::Draws;
+use super::process::Taken;
 
 /// What scenarios are drawn from: numbers up to these.
 #[derive(Debug, Clone, Copy)]
@@ -15,17 +16,21 @@ pub(in super::super) struct Range {
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
     pub(in super::super) spare: u64,
+    /// How often a channel or a connection is lost.
+    pub(in super::super) losses: u64,
 }
 
 impl Range {
     /// The range for which the inbox promises that no innocent is parked.
     pub(in super::super) const PROMISED: Self =
-        Self { processes: 6, queues: 3, messages: 400, poisons: 10, delivery_limit: (5, 12), spare: 3 };
+        Self { processes: 6, queues: 3, messages: 400, poisons: 10, delivery_limit: (5, 12), spare: 3, losses: 3 };
 }
 
 #[derive(Debug)]
 pub(in super::super) struct Scenario {
     pub(super) rules: Vec<Rules>,
+    /// How long each queue's messages wait in their process after the immediate attempts. `None`: its handlers requeue.
+    pub(super) waits: Vec<Option<u64>>,
     pub(super) messages: Vec<Message>,
     /// When each process starts first.
     pub(super) starts: Vec<u64>,
@@ -41,13 +46,39 @@ pub(in super::super) struct Scenario {
     pub(super) acks_are_lost: bool,
     /// When a process is killed from outside; no message is to blame.
     pub(super) kills: Vec<(u64, usize)>,
+    pub(super) losses: Vec<Loss>,
+}
+
+/// A channel breaks, and its process lives on.
+#[derive(Debug)]
+pub(super) struct Loss {
+    pub(super) at: u64,
+    pub(super) process: usize,
+    /// `None`: the connection breaks, and with it the channels of all queues.
+    pub(super) queue: Option<usize>,
+    /// How long it takes until the broker notices, and delivers again what the channel held.
+    pub(super) broker_notices: u64,
+    /// How long it takes until the process notices. Until then it settles in vain.
+    pub(super) process_notices: u64,
+    /// How long it is from then until the process has another channel.
+    pub(super) pause: u64,
+}
+
+/// What becomes of a delivery when its handler has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Ack,
+    Requeue,
+    /// It waits in its process for this long.
+    Hold(u64),
 }
 
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) queue: usize,
     pub(super) published_at: u64,
-    /// Poison: its handler kills the process after this time.
+    /// Poison: its handler kills the process after this time. In a queue whose messages wait in their process, it fails first as often as
+    /// `failures` says.
     pub(super) kills_after: Option<u64>,
     pub(super) takes: u64,
     /// How often its handler fails.
@@ -75,9 +106,30 @@ impl Scenario {
             returns_in_old_order: draws.one_in(2),
             acks_are_lost: draws.one_in(2),
             kills: (0..killed).map(|_| (draws.below(5000), draws.below(processes) as usize)).collect(),
+            losses: losses(draws, range, processes, rules.len()),
+            waits: rules.iter().map(|_| draws.pick(&[None, None, Some(0), Some(100), Some(3000)])).collect(),
             rules,
             messages,
         }
+    }
+
+    /// What becomes of this delivery when its handler ends.
+    pub(super) fn verdict(&self, taken: &Taken) -> Verdict {
+        let (queue, failures) = (taken.channel.queue, self.messages[taken.message].failures);
+        let immediate = self.rules[queue].immediate;
+        match self.waits[queue] {
+            Some(_) if taken.attempts >= failures => Verdict::Ack,
+            Some(_) if taken.count.saturating_add(taken.attempts) < immediate => Verdict::Hold(0),
+            Some(delay) => Verdict::Hold(delay),
+            None if taken.count < failures.min(immediate) => Verdict::Requeue,
+            None => Verdict::Ack,
+        }
+    }
+
+    /// Whether this attempt kills its process, and after which time.
+    pub(super) fn kills_after(&self, taken: &Taken) -> Option<u64> {
+        let fails = matches!(self.verdict(taken), Verdict::Hold(_));
+        self.messages[taken.message].kills_after.filter(|_| !fails)
     }
 
     /// One queue's messages of the same kind, with one poison, all there from the start.
@@ -101,6 +153,8 @@ impl Scenario {
             returns_in_old_order: true,
             acks_are_lost: false,
             kills: Vec::new(),
+            losses: Vec::new(),
+            waits: vec![None],
         }
     }
 }
@@ -117,6 +171,24 @@ fn rules(draws: &mut Draws, range: Range) -> Rules {
         hold_limit: Duration::from_secs(3600),
         is_ordered: false,
     }
+}
+
+fn losses(draws: &mut Draws, range: Range, processes: u64, queues: usize) -> Vec<Loss> {
+    let (number, within) = (draws.below(range.losses + 1), draws.pick(&[300, 5000, 30_000]));
+    let loss = |_| {
+        // A half-open connection is noticed on one side long before the other.
+        let (soon, late) = (draws.pick(&[0, 1, 20]), draws.pick(&[0, 3, 500, 60_000]));
+        let (broker_notices, process_notices) = if draws.one_in(2) { (soon, late) } else { (late, soon) };
+        Loss {
+            at: draws.below(within),
+            process: draws.below(processes) as usize,
+            queue: if draws.one_in(2) { None } else { Some(draws.index(queues)) },
+            broker_notices,
+            process_notices,
+            pause: draws.pick(&[1, 50, 100, 2000]),
+        }
+    };
+    (0..number).map(loss).collect()
 }
 
 /// All at once, at a steady rate, or after a pause that leaves every process idle with an open window.

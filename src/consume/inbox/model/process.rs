@@ -1,0 +1,101 @@
+//! A process of the model.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::scenario::Scenario;
+use super::{Channel, Life};
+use crate::consume::inbox::{Fingerprint, Inbox, QueueIndex, Ticket};
+
+/// A delivery, as a process holds it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) message: usize,
+    pub(super) channel: Channel,
+    /// How often the message had come back.
+    pub(super) count: u32,
+    /// How many attempts have failed since it arrived. What waits in a process keeps this.
+    pub(super) attempts: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subscription {
+    None,
+    Of(u16),
+    Ending,
+}
+
+/// One queue's channel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Session {
+    pub(super) channel: Channel,
+    /// The process knows nothing else. The broker may have lost it already.
+    pub(super) is_open: bool,
+    pub(super) subscription: Subscription,
+}
+
+pub(super) struct Process {
+    pub(super) inbox: Inbox<Taken>,
+    pub(super) queues: Vec<QueueIndex>,
+    pub(super) life: Life,
+    pub(super) is_up: bool,
+    pub(super) sessions: Vec<Session>,
+    /// Also those of lost channels.
+    pub(super) running: BTreeMap<u64, (Ticket, Taken)>,
+    /// Handlers that have ended while their queue's subscriptions filled up.
+    pub(super) ended: Vec<u64>,
+    next_handler: u64,
+    pub(super) will_look: bool,
+    /// The clock is set to this time.
+    pub(super) wakes_at: Option<u64>,
+}
+
+impl Fingerprint for Taken {
+    fn fingerprint(&self) -> u64 {
+        self.message as u64
+    }
+}
+
+impl Process {
+    pub(super) fn new(process: usize) -> Self {
+        Self {
+            inbox: Inbox::new(0),
+            queues: Vec::new(),
+            life: Life { process, number: 0 },
+            is_up: false,
+            sessions: Vec::new(),
+            running: BTreeMap::new(),
+            ended: Vec::new(),
+            next_handler: 0,
+            will_look: false,
+            wakes_at: None,
+        }
+    }
+
+    pub(super) fn begin_life(&mut self, scenario: &Scenario, draw: u64) {
+        let life = Life { number: self.life.number + 1, ..self.life };
+        let mut inbox = Inbox::new(draw);
+        let queues = scenario.rules.iter().map(|rules| inbox.add(*rules)).collect();
+        let channels = (0..scenario.rules.len()).map(|queue| Channel { life, queue, number: 0 });
+        let sessions = channels.map(|channel| Session { channel, is_open: true, subscription: Subscription::None });
+        *self = Self { inbox, queues, life, is_up: true, sessions: sessions.collect(), ..Self::new(life.process) };
+    }
+
+    /// Whether the process takes this channel for open.
+    pub(super) fn uses(&self, channel: Channel) -> bool {
+        let session = self.sessions[channel.queue];
+        self.is_up && session.channel == channel && session.is_open
+    }
+
+    /// Starts the next handler, if one may start.
+    pub(super) fn start_next(&mut self, scenario: &Scenario, now: Instant) -> Option<(u64, Taken)> {
+        let (_, ticket, taken) = self.inbox.start(now)?;
+        let handler = self.next_handler;
+        self.next_handler += 1;
+        self.running.insert(handler, (ticket, taken));
+        let of_channel = self.running.values().filter(|(_, other)| other.channel == taken.channel).count();
+        let limit = usize::from(scenario.rules[taken.channel.queue].concurrency);
+        assert!(of_channel <= limit, "{of_channel} handlers of one queue run");
+        Some((handler, taken))
+    }
+}

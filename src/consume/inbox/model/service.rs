@@ -1,0 +1,166 @@
+//! What a process does: takes deliveries, runs handlers, settles, and fits its subscriptions.
+
+use std::time::{Duration, Instant};
+
+use super::process::{Subscription, Taken};
+use super::scenario::Verdict;
+use super::{Channel, Event, Life, World};
+use crate::consume::inbox::Fingerprint as _;
+
+impl World<'_> {
+    pub(super) fn take(&mut self, channel: Channel, message: usize, count: u32) {
+        let now = self.instant();
+        let process = &mut self.processes[channel.life.process];
+        let taken = Taken { message, channel, count, attempts: 0 };
+        process.inbox.arrive(process.queues[channel.queue], Some(count), now, taken);
+        self.look_soon(channel.life);
+    }
+
+    pub(super) fn cancelled(&mut self, channel: Channel) {
+        let now = self.instant();
+        let process = &mut self.processes[channel.life.process];
+        process.sessions[channel.queue].subscription = Subscription::None;
+        process.inbox.subscribed(process.queues[channel.queue], 0, now);
+        self.settle_ended(channel.life);
+    }
+
+    /// The process notices that a channel is gone. Its handlers run on.
+    pub(super) fn notices_loss(&mut self, channel: Channel, pause: u64) {
+        let process = &mut self.processes[channel.life.process];
+        let session = &mut process.sessions[channel.queue];
+        (session.is_open, session.subscription) = (false, Subscription::None);
+        process.inbox.lost(process.queues[channel.queue]);
+        self.settle_ended(channel.life);
+        self.after(pause, Event::Reopens(channel));
+    }
+
+    /// The session after that of this channel begins.
+    pub(super) fn reopen(&mut self, Channel { life, queue, number }: Channel) {
+        let session = &mut self.processes[life.process].sessions[queue];
+        (session.is_open, session.channel) = (true, Channel { life, queue, number: number + 1 });
+        self.look_soon(life);
+    }
+
+    /// A delivery that waits here takes one step. Any other is settled in a second one, and the process may do other things between.
+    pub(super) fn handler_ended(&mut self, life: Life, handler: u64) {
+        let now = self.instant();
+        let process = &mut self.processes[life.process];
+        let (ticket, taken) = &process.running[&handler];
+        match self.scenario.verdict(taken) {
+            Verdict::Hold(delay) => return self.hold(life, handler, now + Duration::from_millis(delay)),
+            Verdict::Requeue => {
+                process.inbox.handler_ended(ticket, now);
+                process.inbox.requeue(ticket, taken.fingerprint());
+            }
+            Verdict::Ack => process.inbox.handler_ended(ticket, now),
+        }
+        self.after(0, Event::Settles(life, handler));
+        self.look_soon(life);
+    }
+
+    fn hold(&mut self, life: Life, handler: u64, due: Instant) {
+        let now = self.instant();
+        let process = &mut self.processes[life.process];
+        let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
+        let not_held = process.inbox.hold(ticket, Taken { attempts: taken.attempts + 1, ..taken }, due, now);
+        assert_eq!(not_held.is_none(), process.uses(taken.channel), "it waits here unless its channel is gone");
+        self.look_soon(life);
+    }
+
+    fn settle_ended(&mut self, life: Life) {
+        for handler in std::mem::take(&mut self.processes[life.process].ended) {
+            self.settle(life, handler);
+        }
+        self.look_soon(life);
+    }
+
+    /// What a lost channel brought is settled too late.
+    pub(super) fn settle(&mut self, life: Life, handler: u64) {
+        let now = self.instant();
+        let process = &mut self.processes[life.process];
+        let channel = process.running[&handler].1.channel;
+        if process.uses(channel) && process.inbox.is_ending(process.queues[channel.queue]) {
+            return process.ended.push(handler);
+        }
+        let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
+        process.inbox.finish(ticket, now);
+        let settles = match self.scenario.verdict(&taken) {
+            Verdict::Requeue => Event::Rejects(channel, taken.message),
+            Verdict::Ack | Verdict::Hold(_) => Event::Acks(channel, taken.message),
+        };
+        self.after(self.scenario.lag, settles);
+        self.look_soon(life);
+    }
+
+    pub(super) fn look_soon(&mut self, life: Life) {
+        let process = &mut self.processes[life.process];
+        if !process.will_look {
+            process.will_look = true;
+            self.after(self.scenario.thinks_for, Event::LooksAround(life));
+        }
+    }
+
+    /// What a process does after anything happened: start handlers, fit subscriptions, set the clock.
+    pub(super) fn look_around(&mut self, life: Life) {
+        let now = self.instant();
+        self.processes[life.process].will_look = false;
+        while let Some((handler, taken)) = self.processes[life.process].start_next(self.scenario, now) {
+            match self.scenario.kills_after(&taken) {
+                Some(after) => self.after(after, Event::Dies(life)),
+                None => {
+                    self.after(self.scenario.messages[taken.message].takes, Event::HandlerEnds(life, handler));
+                }
+            }
+        }
+        for queue in 0..self.scenario.rules.len() {
+            let session = self.processes[life.process].sessions[queue];
+            if session.is_open {
+                self.fit_subscription(session.channel, now);
+            }
+        }
+        self.set_clock(life, now);
+    }
+
+    fn set_clock(&mut self, life: Life, now: Instant) {
+        let process = &mut self.processes[life.process];
+        let Some(at) = process.inbox.wake_at(now) else { return };
+        let delay = u64::try_from(at.saturating_duration_since(now).as_millis()).unwrap_or(u64::MAX).max(1);
+        if process.wakes_at.is_none_or(|set| set <= self.now || set > self.now + delay) {
+            process.wakes_at = Some(self.now + delay);
+            self.after(delay, Event::LooksAround(life));
+        }
+    }
+
+    fn fit_subscription(&mut self, channel: Channel, now: Instant) {
+        let process = &mut self.processes[channel.life.process];
+        let (queue, session) = (process.queues[channel.queue], &mut process.sessions[channel.queue]);
+        let window = process.inbox.window(queue, now);
+        assert!(window <= self.scenario.rules[channel.queue].prefetch, "the window is never above the prefetch");
+        match session.subscription {
+            Subscription::None if window > 0 => {
+                session.subscription = Subscription::Of(window);
+                process.inbox.subscribed(queue, window, now);
+                self.after(self.scenario.lag, Event::Subscribes(channel, window));
+            }
+            Subscription::Of(present) if present > window || process.inbox.is_ending(queue) => {
+                match process.inbox.fill_until(queue, now) {
+                    Some(at) => {
+                        let delay = at.saturating_duration_since(now).as_millis() as u64;
+                        self.after(delay.max(1), Event::LooksAround(channel.life));
+                    }
+                    None => {
+                        session.subscription = Subscription::Ending;
+                        self.after(self.scenario.lag, Event::Cancels(channel));
+                    }
+                }
+            }
+            // Wider takes one more subscription.
+            Subscription::Of(present) if present < window => {
+                session.subscription = Subscription::Of(window);
+                process.inbox.subscribed(queue, window, now);
+                self.after(self.scenario.lag, Event::Subscribes(channel, window - present));
+            }
+            Subscription::None | Subscription::Of(_) | Subscription::Ending => {}
+        }
+    }
+}
