@@ -26,8 +26,8 @@ use crate::run::Run;
 use crate::side::Side;
 use crate::{PREFETCH, Result, collect, turns};
 
-/// rehop has at most so many copies unconfirmed, because after a kill so many may be duplicates.
-const CAREFUL: usize = 100;
+/// How many messages rehop has in flight unless it is told otherwise: after a kill so many may be duplicates.
+const USUAL: u16 = 100;
 /// Work that takes longer is stuck.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -37,31 +37,37 @@ enum Contender {
     RawLook,
     RehopLook,
     /// Publishes to the return exchange, waits for the confirm, then acks; with so many messages in flight.
-    RawMove(usize),
-    RehopMove,
+    RawMove(u16),
+    RehopMove(u16),
 }
 
 impl Contender {
-    /// Each task's raw sides first.
-    const ALL: [Self; 5] =
-        [Self::RawLook, Self::RehopLook, Self::RawMove(PREFETCH as usize), Self::RawMove(CAREFUL), Self::RehopMove];
+    /// Each task's raw side first, then rehop.
+    const ALL: [Self; 6] = [
+        Self::RawLook,
+        Self::RehopLook,
+        Self::RawMove(PREFETCH),
+        Self::RehopMove(PREFETCH),
+        Self::RawMove(USUAL),
+        Self::RehopMove(USUAL),
+    ];
 
     fn name(self) -> String {
         match self {
             Self::RawLook => "look: raw lapin".to_owned(),
             Self::RehopLook => "look: rehop, in groups".to_owned(),
             Self::RawMove(in_flight) => format!("send back: raw lapin, {in_flight} in flight"),
-            Self::RehopMove => "send back: rehop".to_owned(),
+            Self::RehopMove(in_flight) => format!("send back: rehop, {in_flight} in flight"),
         }
     }
 
     /// Which contender it is compared with.
     fn yardstick(row: usize) -> usize {
-        if row < 2 { 0 } else { 2 }
+        row - row % 2
     }
 
     fn moves(self) -> bool {
-        matches!(self, Self::RawMove(_) | Self::RehopMove)
+        matches!(self, Self::RawMove(_) | Self::RehopMove(_))
     }
 
     async fn work(self, lab: &Lab, corner: &Corner, messages: usize) -> Result<()> {
@@ -69,7 +75,7 @@ impl Contender {
             Self::RawLook => raw_look(lab.url(), corner, messages).await,
             Self::RehopLook => rehop_look(corner, messages).await,
             Self::RawMove(in_flight) => raw_move(lab.url(), corner, messages, in_flight).await,
-            Self::RehopMove => rehop_move(corner, messages).await,
+            Self::RehopMove(in_flight) => rehop_move(corner, messages, in_flight).await,
         }
     }
 }
@@ -95,7 +101,7 @@ pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
 async fn run(lab: &Lab, contender: Contender) -> Result<Run> {
     let messages = lab.effort.parked;
     let side =
-        if matches!(contender, Contender::RehopLook | Contender::RehopMove) { Side::Rehop } else { Side::YARDSTICK };
+        if matches!(contender, Contender::RehopLook | Contender::RehopMove(_)) { Side::Rehop } else { Side::YARDSTICK };
     let corner = lab.corner(Job::Requeue, side).await?;
     park(lab, &corner, messages).await?;
     let before = Spent::now(lab).await;
@@ -169,10 +175,10 @@ async fn rehop_look(corner: &Corner, messages: usize) -> Result<()> {
     if (seen, groups) == (messages, 1) { Ok(()) } else { Err(format!("{seen} messages in {groups} groups").into()) }
 }
 
-async fn raw_move(url: &str, corner: &Corner, messages: usize, in_flight: usize) -> Result<()> {
+async fn raw_move(url: &str, corner: &Corner, messages: usize, in_flight: u16) -> Result<()> {
     let connect = || Connection::connect(url, ConnectionProperties::default());
     let (consuming, publishing) = (connect().await?, connect().await?);
-    let (_channel, mut consumer) = consume(&consuming, &corner.parked, u16::try_from(in_flight)?).await?;
+    let (_channel, mut consumer) = consume(&consuming, &corner.parked, in_flight).await?;
     let publisher = publishing.create_channel().await?;
     publisher.confirm_select(ConfirmSelectOptions::default()).await?;
     let exchange = short(&format!("{}.return", corner.settings.namespace));
@@ -220,11 +226,11 @@ fn settle(confirmed: lapin::Result<Confirmation>, original: &lapin::Acker) -> Re
     Ok(())
 }
 
-async fn rehop_move(corner: &Corner, messages: usize) -> Result<()> {
+async fn rehop_move(corner: &Corner, messages: usize, in_flight: u16) -> Result<()> {
     let parked = Parked::open(&corner.settings, Place::queue(&corner.queue))?;
     let mut request = ReplayRequest::default();
     // Nobody consumes, so there are no fates to wait for.
-    (request.ramp, request.follow) = (RampSettings::none(), Duration::ZERO);
+    (request.ramp, request.follow, request.in_flight) = (RampSettings::none(), Duration::ZERO, Some(in_flight));
     let replayed = parked.replay(&request, |_| {}, std::future::pending()).await?;
     let moved = replayed.tally.moved as usize;
     if moved == messages { Ok(()) } else { Err(format!("{moved} messages were sent back").into()) }

@@ -7,7 +7,7 @@ use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::Filter;
 use crate::parked::operator::Parked;
-use crate::parked::order::{IN_FLIGHT, Observe, Order, StopSignal};
+use crate::parked::order::{Observe, Order, StopSignal, in_flight};
 use crate::parked::place::Place;
 use crate::parked::progress::{Discarded, Progress, Restored, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
@@ -18,7 +18,7 @@ use crate::parked::session::Session;
 struct Selection<'a> {
     filter: &'a Filter,
     expect: Option<u64>,
-    strict: bool,
+    in_flight: Option<u16>,
 }
 
 impl Parked {
@@ -50,7 +50,7 @@ impl Parked {
         self.declare_discarded(session).await?;
         let why = request.why.clone().unwrap_or_default();
         let action = Move::Discard { why: why.clone(), from: self.queue.clone() };
-        let selection = Selection { filter: &request.filter, expect: request.expect, strict: request.strict };
+        let selection = Selection { filter: &request.filter, expect: request.expect, in_flight: request.in_flight };
         let (tally, stopped, ended) = self.shift(session, action, &selection, observe, stop).await?;
         tracing::info!(queue = self.queue, run = session.run, why, discarded = tally.moved, "discard ended");
         ended?;
@@ -87,7 +87,7 @@ impl Parked {
         stop: StopSignal<'_>,
     ) -> Result<Restored, ParkedError> {
         let why = request.why.as_deref().unwrap_or_default();
-        let selection = Selection { filter: &request.filter, expect: request.expect, strict: request.strict };
+        let selection = Selection { filter: &request.filter, expect: request.expect, in_flight: request.in_flight };
         let (tally, stopped, ended) = self.shift(session, Move::Restore, &selection, observe, stop).await?;
         tracing::info!(queue = self.queue, run = session.run, why, restored = tally.moved, "restore ended");
         ended?;
@@ -115,7 +115,7 @@ impl Parked {
             action,
             filter: selection.filter,
             to: None,
-            in_flight: if selection.strict { 1 } else { IN_FLIGHT },
+            in_flight: in_flight(selection.in_flight),
             rate: None,
             max_ready: None,
             hold: self.hold(),

@@ -13,8 +13,13 @@ use crate::timestamp::Timestamp;
 pub(crate) type Observe<'a> = &'a mut (dyn FnMut(&Progress) + Send);
 pub(crate) type StopSignal<'a> = Pin<&'a mut (dyn Future<Output = ()> + Send)>;
 
-/// How many copies may be unconfirmed: after a kill so many are duplicates at most.
-pub(crate) const IN_FLIGHT: usize = 100;
+/// How many messages may be under way if nothing is asked for.
+const IN_FLIGHT: u16 = 100;
+
+/// How many messages may be under way: after a kill so many are duplicates at most.
+pub(crate) fn in_flight(asked: Option<u16>) -> usize {
+    usize::from(asked.unwrap_or(IN_FLIGHT).max(1))
+}
 
 /// What is to be moved, and how fast.
 pub(crate) struct Order<'a> {

@@ -8,7 +8,7 @@ use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::fates::FateStream;
 use crate::parked::operator::Parked;
-use crate::parked::order::{IN_FLIGHT, Observe, Order, StopSignal};
+use crate::parked::order::{Observe, Order, StopSignal, in_flight};
 use crate::parked::progress::{Progress, Replayed};
 use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::requests::{ListRequest, ReplayRequest};
@@ -70,7 +70,7 @@ impl Parked {
             action: Move::Replay { deadline: request.deadline },
             filter: &request.filter,
             to: request.to.as_deref(),
-            in_flight: if request.strict { 1 } else { IN_FLIGHT },
+            in_flight: in_flight(request.in_flight),
             rate: request.rate.filter(|rate| rate.is_finite() && *rate > 0.0),
             max_ready: request.max_ready,
             hold: self.hold(),

@@ -78,9 +78,10 @@ pub struct ReplayRequest {
     pub max_ready: Option<u64>,
     /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
     pub deadline: Option<Duration>,
-    /// One message at a time, so that at most one is a duplicate if this process is killed. Otherwise a hundred are. Where the filter
-    /// leaves more messages in their places than four times as many, the limit is a quarter of those. Default: false.
-    pub strict: bool,
+    /// How many messages are under way at most, 1 or more: so many may be duplicates if this process is killed. With fewer it is
+    /// slower. Where the filter leaves more messages in their places than four times as many, the limit is a quarter of those.
+    /// Default: 100.
+    pub in_flight: Option<u16>,
     /// For how long to listen for fates after the last one was heard. Default 10 s.
     pub follow: Duration,
 }
@@ -103,7 +104,7 @@ impl Default for ReplayRequest {
             rate: None,
             max_ready: None,
             deadline: None,
-            strict: false,
+            in_flight: None,
             follow: Duration::from_secs(10),
         }
     }
@@ -119,8 +120,8 @@ pub struct DiscardRequest {
     pub expect: Option<u64>,
     /// Why, for the log. The discarded messages carry it.
     pub why: Option<String>,
-    /// One message at a time, as in [`ReplayRequest::strict`].
-    pub strict: bool,
+    /// As [`ReplayRequest::in_flight`].
+    pub in_flight: Option<u16>,
 }
 
 /// What to move back from the discarded queue.
@@ -133,6 +134,6 @@ pub struct RestoreRequest {
     pub expect: Option<u64>,
     /// Why, for the log.
     pub why: Option<String>,
-    /// One message at a time, as in [`ReplayRequest::strict`].
-    pub strict: bool,
+    /// As [`ReplayRequest::in_flight`].
+    pub in_flight: Option<u16>,
 }

@@ -71,7 +71,7 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
     match action {
         Action::Replay { strict } => {
             let mut request = everything();
-            request.strict = strict;
+            request.in_flight = strict.then_some(1);
             parked.replay(&request, |_| {}, stop).await.map(drop)
         }
         Action::Discard => parked.discard(&DiscardRequest::default(), |_| {}, stop).await.map(drop),

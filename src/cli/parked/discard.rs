@@ -57,7 +57,8 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         return Ok(ExitCode::SUCCESS);
     }
     let mut request = DiscardRequest::default();
-    (request.filter, request.expect, request.why, request.strict) = (filter, args.expect, args.why, args.strict);
+    (request.filter, request.expect, request.why) = (filter, args.expect, args.why);
+    request.in_flight = args.strict.then_some(1);
     let stop = signals::watch()?;
     let mut printer = Printer::new();
     let discarded = parked.discard(&request, |progress| printer.show(progress), stop.cancelled()).await;

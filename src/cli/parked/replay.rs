@@ -49,8 +49,11 @@ pub(super) struct Args {
     /// Give the messages a new deadline, so long from now. Default: retry.max_age, counted from now
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     deadline: Option<Duration>,
-    /// Send one message at a time: at most one duplicate if this process is killed, instead of a hundred
-    #[arg(long)]
+    /// Have at most this many messages under way: so many may be duplicates if this process is killed. More is faster
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    in_flight: u16,
+    /// Send one message at a time, as with --in-flight 1
+    #[arg(long, conflicts_with = "in_flight")]
     strict: bool,
     /// When all are sent, wait for their fate until nothing was heard for this long
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
@@ -94,7 +97,8 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     request.filter = args.filter.filter();
     (request.ramp, request.expect, request.why, request.to) = (ramp, args.expect, args.why, args.to);
     (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
-    (request.strict, request.follow) = (args.strict, args.follow);
+    request.in_flight = Some(if args.strict { 1 } else { args.in_flight });
+    request.follow = args.follow;
     if args.apply { apply(&parked, &request, args.json).await } else { show_plan(&parked, request, args.json).await }
 }
 

@@ -124,7 +124,7 @@ fn order(fields: &Fields, address: &Address, action: Action) -> Result<(Order, u
     let expected = number(fields, "expect")?.ok_or("The form does not say how many messages it is about.")?;
     let (filter, expect, why) = (address.filter.clone(), Some(expected), Some(why.to_owned()));
     if action == Action::Discard {
-        return Ok((Order::Discard(DiscardRequest { filter, expect, why, strict: false }), expected));
+        return Ok((Order::Discard(DiscardRequest { filter, expect, why, in_flight: None }), expected));
     }
     let deadline =
         |text: &str| humantime::parse_duration(text).map_err(|_| format!("{text:?} is not a duration such as 24h."));
@@ -141,7 +141,7 @@ fn order(fields: &Fields, address: &Address, action: Action) -> Result<(Order, u
         rate: rate.map(|rate| rate as f64),
         max_ready: number(fields, "max_ready")?,
         deadline: fields.get("deadline").map(deadline).transpose()?,
-        strict: fields.get("strict").is_some(),
+        in_flight: fields.get("strict").map(|_| 1),
         ..ReplayRequest::default()
     };
     Ok((Order::Replay(request), expected))
