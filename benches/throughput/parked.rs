@@ -26,8 +26,8 @@ use crate::run::Run;
 use crate::side::Side;
 use crate::{PREFETCH, Result, collect, turns};
 
-/// How many messages rehop has in flight unless it is told otherwise: after a kill so many may be duplicates.
-const USUAL: u16 = 100;
+/// rehop's default.
+const DEFAULT_IN_FLIGHT: u16 = 100;
 /// Work that takes longer is stuck.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -36,7 +36,7 @@ enum Contender {
     /// A consumer that reads everything, and gives it back by closing its channel.
     RawLook,
     RehopLook,
-    /// Publishes to the return exchange, waits for the confirm, then acks; with so many messages in flight.
+    /// Publishes to the return exchange, waits for the confirm, then acks; with this many messages in flight.
     RawMove(u16),
     RehopMove(u16),
 }
@@ -48,8 +48,8 @@ impl Contender {
         Self::RehopLook,
         Self::RawMove(PREFETCH),
         Self::RehopMove(PREFETCH),
-        Self::RawMove(USUAL),
-        Self::RehopMove(USUAL),
+        Self::RawMove(DEFAULT_IN_FLIGHT),
+        Self::RehopMove(DEFAULT_IN_FLIGHT),
     ];
 
     fn name(self) -> String {
@@ -193,8 +193,9 @@ async fn raw_move(url: &str, corner: &Corner, messages: usize, in_flight: u16) -
             Some(delivery) = consumer.next() => {
                 let delivery: lapin::message::Delivery = delivery?;
                 let mut headers: BTreeMap<_, _> =
-                    raw::history(&corner.queue).into_iter().map(|(name, value)| (short(name), value)).collect();
+                    raw::history().into_iter().map(|(name, value)| (short(name), value)).collect();
                 headers.insert(short("return-to"), text(&corner.queue));
+                headers.insert(short("rehop-routing-key"), text("order.created"));
                 headers.insert(short("rehop-replays"), AMQPValue::LongLongInt(1));
                 let properties = delivery.properties.clone().with_headers(FieldTable::from(headers));
                 let (publisher, exchange) = (publisher.clone(), exchange.clone());

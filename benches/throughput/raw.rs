@@ -64,7 +64,7 @@ pub(crate) async fn work(task: Task, variant: Variant) -> Result<()> {
         .await?;
     let mut client = Client {
         job,
-        history: if variant == Variant::WithHistory { history(&corner.queue) } else { Vec::new() },
+        history: if variant == Variant::WithHistory { history() } else { Vec::new() },
         batch: (variant == Variant::BatchedAcks).then(Vec::new),
         corner,
         witness,
@@ -198,7 +198,7 @@ impl Client {
 }
 
 /// What rehop writes beside the three headers that every side writes, in values of the same kinds and lengths.
-pub(crate) fn history(queue: &str) -> Vec<(&'static str, AMQPValue)> {
+pub(crate) fn history() -> Vec<(&'static str, AMQPValue)> {
     let moment = || AMQPValue::LongLongInt(1_700_000_000_000);
     let failures = r#"[{"at":1700000000000,"attempt":1,"class":"transient","message":"not yet"}]"#;
     vec![
@@ -207,7 +207,6 @@ pub(crate) fn history(queue: &str) -> Vec<(&'static str, AMQPValue)> {
         ("rehop-errors", text(failures)),
         ("rehop-exchange", text("")),
         ("rehop-first-seen-at", moment()),
-        ("rehop-routing-key", text(queue)),
         ("rehop-waiting-since", moment()),
     ]
 }

@@ -21,8 +21,8 @@ use crate::wait::Path;
 use crate::wait::jitter::Draw;
 
 /// The flow of one message. `handler_ended` is called between the handler's end and the settlement, with what is known of a
-/// message that will be redelivered. Returns a delivery that is not settled, because it waits in this process: for one of these it is not
-/// called, because others would be taken in the moment before it waits.
+/// message that will be redelivered. Returns a delivery that is not settled, because it waits in this process. `handler_ended` is not called
+/// for such a delivery: others could start between that call and the hold.
 pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<GivenBack>)) -> Option<Held> {
     let attempt = Attempt::open(unacked);
     let mut decided = attempt.run().await;

@@ -66,7 +66,7 @@ pub(crate) struct Session<'a> {
     channel: Channel,
     subscriptions: Subscriptions,
     window: watch::Receiver<u16>,
-    /// Empty between two passes. Kept, because lapin's deliveries are large and a new vector would move them several times.
+    /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move lapin's large deliveries as it grows.
     arrived: Vec<Incoming>,
     has_taken: bool,
     /// Whether it was reported that the queue is consumed.
@@ -86,7 +86,7 @@ struct Subscriptions {
 /// How often a channel without a subscription is checked: nothing else notices its end.
 const CHECK_CHANNEL_EVERY: Duration = Duration::from_millis(500);
 
-/// For how many deliveries room is kept: about half a megabyte.
+/// Room for this many deliveries is kept.
 const ARRIVED_KEPT: usize = 1_000;
 
 /// What is due may concern another queue, so a session does not ask again at once.

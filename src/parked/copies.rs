@@ -243,14 +243,18 @@ mod tests {
         assert_eq!((message.reason.as_str(), message.exchange.as_str()), ("delivery_limit", "shop"));
         assert_eq!((message.routing_key.as_str(), message.error), ("order.created", None));
         assert_eq!(message.parked_at, Some(NOW));
-        // After a wait its headers are rehop's own.
-        let mut copy = parked_by_rehop().headers().clone().unwrap();
+        // After a wait its headers are rehop's own, and the broker knows its routing key.
+        let mut copy = parked_by_rehop().headers().clone().unwrap().inner().clone();
+        copy.remove("rehop-routing-key");
         copy.insert("x-death".into(), death("ns.return"));
-        let message = read(&interpreter, ("ns.park", "orders"), &BasicProperties::default().with_headers(copy));
-        assert_eq!(
-            (message.reason.as_str(), message.exchange.as_str(), message.attempts),
-            ("delivery_limit", "shop", 8)
-        );
+        let copy = BasicProperties::default().with_headers(FieldTable::from(copy));
+        let message = read(&interpreter, ("ns.park", "orders"), &copy);
+        assert_eq!((message.reason.as_str(), message.attempts), ("delivery_limit", 8));
+        assert_eq!((message.exchange.as_str(), message.routing_key.as_str()), ("shop", "order.created"));
+        // If its work queue is gone, it is among the strays.
+        let waiting = properties([("rehop-exchange", text("shop"))]);
+        let message = read(&interpreter, ("ns.return", "order.created"), &waiting);
+        assert_eq!((message.exchange.as_str(), message.routing_key.as_str()), ("shop", "order.created"));
         let discarded = interpreter.copy(&discard("orders.parked"), &message, &first, RUN, NOW).unwrap();
         let headers = discarded.properties.headers().as_ref().unwrap().inner();
         assert_eq!((&headers["rehop-reason"], headers.get("x-death")), (&text("delivery_limit"), None));

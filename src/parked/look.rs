@@ -20,7 +20,8 @@ use crate::parked::session::{Session, depth};
 
 /// How many bytes of bodies may be on their way to this process.
 const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
-/// The first subscription brings one message, the second these, or more where more are to be moved at a time.
+/// The first subscription brings one message. The second brings this many, or as many as are moved at a time, unless the first message
+/// shows that these would be too large.
 const SECOND: u16 = 256;
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -247,7 +248,7 @@ impl<'a> Look<'a> {
     fn next_prefetch(&self, wanted: u64) -> u16 {
         let most = match self.subscriptions.len() {
             0 => 1,
-            1 => u64::from(SECOND).max(self.moving.unwrap_or(0)),
+            1 => self.moving.unwrap_or(0).min(BYTES_UNDER_WAY / self.bytes.max(1)).max(u64::from(SECOND)),
             _ => BYTES_UNDER_WAY / (self.bytes / self.taken.max(1)).max(1),
         };
         let kept: u64 = self.subscriptions.iter().map(|subscription| u64::from(subscription.kept)).sum();

@@ -168,7 +168,7 @@ fn origin(at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, S
     let (exchange, routing_key) =
         at_rest.death.as_ref().map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
     match &at_rest.exchange {
-        // A copy that waits has its routing key itself.
+        // A waiting copy has no routing key header: it was published with that key.
         Some(origin) if !is_first_delivery => (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key)),
         _ => (exchange, routing_key),
     }

@@ -13,12 +13,12 @@ use crate::timestamp::Timestamp;
 pub(crate) type Observe<'a> = &'a mut (dyn FnMut(&Progress) + Send);
 pub(crate) type StopSignal<'a> = Pin<&'a mut (dyn Future<Output = ()> + Send)>;
 
-/// How many messages may be under way if nothing is asked for.
-const IN_FLIGHT: u16 = 100;
+/// The default number of messages in flight.
+const DEFAULT_IN_FLIGHT: u16 = 100;
 
-/// How many messages may be under way: after a kill so many are duplicates at most.
+/// How many messages may be in flight; a kill may duplicate as many.
 pub(crate) fn in_flight(asked: Option<u16>) -> usize {
-    usize::from(asked.unwrap_or(IN_FLIGHT).max(1))
+    usize::from(asked.unwrap_or(DEFAULT_IN_FLIGHT).max(1))
 }
 
 /// What is to be moved, and how fast.
@@ -27,7 +27,7 @@ pub(crate) struct Order<'a> {
     pub(crate) filter: &'a Filter,
     /// For messages that do not say where they belong.
     pub(crate) to: Option<&'a str>,
-    /// How many copies may be unconfirmed at a time.
+    /// How many messages may be in flight.
     pub(crate) in_flight: usize,
     /// How many messages a second are sent at most.
     pub(crate) rate: Option<f64>,

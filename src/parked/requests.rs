@@ -78,9 +78,8 @@ pub struct ReplayRequest {
     pub max_ready: Option<u64>,
     /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
     pub deadline: Option<Duration>,
-    /// How many messages are under way at most, 1 or more: so many may be duplicates if this process is killed. With fewer it is
-    /// slower. Where the filter leaves more messages in their places than four times as many, the limit is a quarter of those.
-    /// Default: 100.
+    /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts
+    /// as 1. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. Default: 100.
     pub in_flight: Option<u16>,
     /// For how long to listen for fates after the last one was heard. Default 10 s.
     pub follow: Duration,
@@ -120,7 +119,7 @@ pub struct DiscardRequest {
     pub expect: Option<u64>,
     /// Why, for the log. The discarded messages carry it.
     pub why: Option<String>,
-    /// As [`ReplayRequest::in_flight`].
+    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`].
     pub in_flight: Option<u16>,
 }
 
@@ -134,6 +133,6 @@ pub struct RestoreRequest {
     pub expect: Option<u64>,
     /// Why, for the log.
     pub why: Option<String>,
-    /// As [`ReplayRequest::in_flight`].
+    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`].
     pub in_flight: Option<u16>,
 }

@@ -25,7 +25,7 @@ use crate::parked::session::Session;
 use crate::publish::channel;
 
 /// How many imported messages may be unconfirmed.
-const IN_FLIGHT: usize = 100;
+const IMPORTED_AT_ONCE: usize = 100;
 
 /// How an import ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -130,7 +130,7 @@ impl Parked {
             in_flight.push(async move {
                 channel::publish(&publishing, exchange, key, &body, properties.properties, true).await
             });
-            if in_flight.len() >= IN_FLIGHT {
+            if in_flight.len() >= IMPORTED_AT_ONCE {
                 tokio::select! {
                     biased;
                     () = stop.as_mut() => imported.is_stopped = true,

@@ -46,12 +46,12 @@ impl Lane {
     }
 
     /// Judges all results that have arrived by now.
-    pub(crate) fn sort_results(&mut self, outcomes: Vec<(CopyId, lapin::Result<Confirmation>)>) -> Judgement {
-        let replies = outcomes.into_iter().map(|(id, result)| (id, reply(result))).collect();
+    pub(crate) fn sort_results(&mut self, results: Vec<(CopyId, lapin::Result<Confirmation>)>) -> Judgement {
+        let replies = results.into_iter().map(|(id, result)| (id, reply(result))).collect();
         self.unanswered.judge(replies, owners)
     }
 
-    /// Whether nothing that was sent on it has a result to come.
+    /// Whether every copy sent on it has its result.
     pub(super) fn is_answered(&self) -> bool {
         self.unanswered.is_empty()
     }
@@ -102,8 +102,8 @@ pub(crate) fn cause(error: &lapin::Error) -> Cause {
     Cause { code, text: describe(error) }
 }
 
-/// Whether the broker closed only a channel with this: AMQP's soft errors.
-pub(crate) fn is_of_a_channel(error: &lapin::Error) -> bool {
+/// Whether this error closed only a channel: one of AMQP's soft errors.
+pub(crate) fn closes_only_a_channel(error: &lapin::Error) -> bool {
     matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
 }
 
@@ -117,8 +117,8 @@ mod tests {
     fn the_end_of_a_channel_is_told_from_the_end_of_a_connection() {
         let error =
             |kind: AMQPErrorKind| lapin::Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, "why".into())));
-        assert!(is_of_a_channel(&error(AMQPSoftError::PRECONDITIONFAILED.into())));
-        assert!(!is_of_a_channel(&error(AMQPHardError::FRAMEERROR.into())));
-        assert!(!is_of_a_channel(&ErrorKind::MissingHeartbeatError.into()));
+        assert!(closes_only_a_channel(&error(AMQPSoftError::PRECONDITIONFAILED.into())));
+        assert!(!closes_only_a_channel(&error(AMQPHardError::FRAMEERROR.into())));
+        assert!(!closes_only_a_channel(&ErrorKind::MissingHeartbeatError.into()));
     }
 }

@@ -1,6 +1,7 @@
 //! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up by its caller.
 //!
-//! [`outbox`] decides, without a broker; [`task`] does what it says and tells it what happened; [`copy_publisher`] is the handle.
+//! [`outbox`] decides, without a broker; [`task`] does what it says and tells it what happened; [`unanswered`] judges what the broker answers on
+//! one channel; [`copy_publisher`] is the handle.
 //! Messages that a service publishes itself are not copies: nothing has to be acked after them, so [`crate::Publisher`] reports at
 //! once what the broker does not take.
 

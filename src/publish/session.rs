@@ -19,8 +19,8 @@ pub(super) struct Session {
     pub(super) connection: Arc<Connection>,
     pub(super) events: BoxStream<'static, Event>,
     pub(super) lanes: HashMap<LaneId, Lane>,
-    /// Those of the lanes that nothing more is sent on. Only the lane knows whether an ack that is still to come is of a copy that
-    /// was returned.
+    /// Lanes on which nothing more is sent. Each is kept until its last result: only the lane can tell whether a late ack is of a
+    /// returned copy.
     given_up: HashSet<LaneId>,
     /// Each is awaited to its end, because lapin keeps those that are dropped.
     pub(super) confirms: FuturesUnordered<BoxFuture<'static, PublishResult>>,
@@ -87,6 +87,7 @@ impl Session {
         self.forget_answered(lane);
     }
 
+    /// Drops a lane that was given up, once all its results have come.
     pub(super) fn forget_answered(&mut self, lane: LaneId) {
         if self.given_up.contains(&lane) && self.lanes.get(&lane).is_none_or(Lane::is_answered) {
             self.given_up.remove(&lane);
@@ -96,11 +97,11 @@ impl Session {
 
     /// All results that have arrived by now.
     pub(super) fn ready(&mut self, first: PublishResult) -> Vec<PublishResult> {
-        let mut outcomes = vec![first];
-        while let Some(Some(outcome)) = self.confirms.next().now_or_never() {
-            outcomes.push(outcome);
+        let mut results = vec![first];
+        while let Some(Some(result)) = self.confirms.next().now_or_never() {
+            results.push(result);
         }
-        outcomes
+        results
     }
 }
 
@@ -108,7 +109,7 @@ pub(super) async fn next_of(session: Option<&mut Session>) -> Input {
     let Some(session) = session else { return std::future::pending().await };
     tokio::select! {
         event = session.events.next(), if !session.is_over => Input::Event(event),
-        Some(outcome) = session.confirms.next(), if !session.confirms.is_empty() => Input::Answered(Box::new(outcome)),
+        Some(result) = session.confirms.next(), if !session.confirms.is_empty() => Input::Answered(Box::new(result)),
         Some(completion) = session.operations.next(), if !session.operations.is_empty() => Input::Done(completion),
         () = sleep_until(session.ends_by), if !session.is_over => Input::Ended,
         else => std::future::pending().await,

@@ -164,17 +164,17 @@ impl Task {
                     Err(error) => self.outbox.connection_lost(&Cause::of(error.to_string()), now),
                 }
             }
-            Input::Answered(outcome) => self.take_results(*outcome, now),
+            Input::Answered(result) => self.take_results(*result, now),
             Input::Done(completion) => self.done(completion, now),
             Input::Event(Some(Event::ConnectionBlocked(cause))) => {
                 tracing::warn!(%cause, "the broker blocks publishing; copies wait until its alarm is over");
             }
             Input::Event(Some(Event::ConnectionUnblocked)) => tracing::info!("the broker accepts copies again"),
             Input::Event(Some(Event::Error(error))) => {
-                // lapin reports the end of a channel here, too. The copies on that channel tell the outbox. Read late, it is no reason to
-                // suspect what was under way when the connection ended.
+                // lapin reports the end of a channel here, too. The copies on that channel tell the outbox. If it is read after the end of
+                // the connection, it does not say why the connection ended.
                 let is_over = self.session.as_mut().is_some_and(|session| !session.is_connected(now));
-                if is_over && !lane::is_of_a_channel(&error) {
+                if is_over && !lane::closes_only_a_channel(&error) {
                     self.connection_lost(&lane::cause(&error), now);
                 }
             }
@@ -217,10 +217,10 @@ impl Task {
         for PublishResult { lane, id, result } in session.ready(first) {
             by_lane.entry(lane).or_default().push((id, result));
         }
-        for (lane, outcomes) in by_lane {
+        for (lane, results) in by_lane {
             let Some(open) = session.lanes.get_mut(&lane) else { continue };
-            // Of a lane that was given up the outbox believes what is confirmed, and no more.
-            let judgement = open.sort_results(outcomes);
+            // From a lane that was given up, the outbox accepts confirms only.
+            let judgement = open.sort_results(results);
             judgement.returned.into_iter().for_each(|id| self.outbox.returned(lane, id));
             judgement.nacked.into_iter().for_each(|id| self.outbox.nacked(lane, id));
             judgement.confirmed.into_iter().for_each(|id| self.outbox.confirmed(id, now));

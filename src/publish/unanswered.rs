@@ -6,17 +6,17 @@ use super::cause::Cause;
 use super::outbox::CopyId;
 use super::returns::{Answer, Returns};
 
-/// Copies, and what each is recognised by if it is returned.
+/// The copies under way on one lane. `C` is what a returned copy is recognised by.
 pub(super) struct Unanswered<C> {
     under_way: HashMap<CopyId, C>,
     returns: Returns,
-    /// How many results are still to come. Also a copy that is known to be returned has one.
+    /// How many results are still to come. A copy known to be returned has one to come, too.
     awaited: usize,
-    /// Why a copy could not be sent, while results are still to come that say more.
+    /// Why a copy could not be sent, while results are still to come that may say more.
     failure: Option<Cause>,
 }
 
-/// The result of one copy, with the return of any copy.
+/// The result of one copy. A return in it may be of another copy.
 #[derive(Debug)]
 pub(super) enum Reply<R> {
     Ack(Option<R>),

@@ -53,9 +53,9 @@ impl Contract {
             }
         }
         insert(&mut headers, WAITING_SINCE, moment_value(wait.since));
-        // What follows from other headers is left out, because each costs the broker and the client several readings. So is the
-        // routing key, which the copy itself has.
-        // A ladder on which a binding is missing ends too early, and then only this tells.
+        // The copy keeps its routing key, so no header repeats it. What follows from other headers is left out too: the broker and the
+        // client read each header several times. The due time stays where it does not follow: a ladder with a missing binding ends a
+        // wait too early, and only this header tells.
         let is_known = matches!(wait.path, Path::Tier | Path::Delayed) && wait.due == wait.since + wait.leg;
         if !is_known {
             insert(&mut headers, DUE_AT, moment_value(wait.due));
@@ -79,6 +79,7 @@ impl Contract {
     ) -> BasicProperties {
         let original = &delivery.properties;
         let mut headers = self.carried(delivery, ledger, trace);
+        // It is published with the queue's name as its routing key.
         insert(&mut headers, ROUTING_KEY, text(delivery.origin.routing_key.as_str()));
         insert(&mut headers, REASON, text(reason.as_str()));
         insert(&mut headers, PARKED_AT, moment_value(now));

@@ -27,7 +27,7 @@ pub(super) struct Args {
     /// Why; the discarded messages carry it
     #[arg(long, value_name = "TEXT", requires = "apply")]
     why: Option<String>,
-    /// Move one message at a time
+    /// Move one message at a time: at most one duplicate if this process is killed, instead of up to 100
     #[arg(long)]
     strict: bool,
     /// Print JSON

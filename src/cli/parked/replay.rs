@@ -49,10 +49,10 @@ pub(super) struct Args {
     /// Give the messages a new deadline, so long from now. Default: retry.max_age, counted from now
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     deadline: Option<Duration>,
-    /// Have at most this many messages under way: so many may be duplicates if this process is killed. More is faster
+    /// Have at most this many messages in flight. More is faster, but if this process is killed, as many may be duplicated
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     in_flight: u16,
-    /// Send one message at a time, as with --in-flight 1
+    /// The same as --in-flight 1: at most one duplicate
     #[arg(long, conflicts_with = "in_flight")]
     strict: bool,
     /// When all are sent, wait for their fate until nothing was heard for this long

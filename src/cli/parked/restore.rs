@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// Why, for the log
     #[arg(long, value_name = "TEXT", requires = "apply")]
     why: Option<String>,
-    /// Move one message at a time: at most one duplicate if this process is killed, instead of a hundred
+    /// Move one message at a time: at most one duplicate if this process is killed, instead of up to 100
     #[arg(long)]
     strict: bool,
     /// Print JSON

@@ -94,7 +94,7 @@ impl<T> Lines<T> {
         self.held.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// What is due by now may start. `woken` sees each.
+    /// What is due by now may start. Calls `woken` for each.
     pub(super) fn wake(&mut self, now: Instant, mut woken: impl FnMut(&T)) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let number = first.key().1;

@@ -28,15 +28,16 @@
 //!
 //! The model in `inbox/model/` drives this code: up to 6 processes, 3 queues, 400 messages and 10 messages that kill their
 //! process within 2 s of their start, prefetch 1 to 200, a delivery limit of 5 to 12 and `immediate` at most the limit less 3; up to 3
-//! channels or connections are lost while their process lives on, and what fails may wait in its process for up to 3 s at a time.
+//! channels or connections are lost while their process lives on. With at most 2 messages that kill, what fails may wait in its process
+//! for up to 3 s at a time.
 //! No other message was parked in any world that was tried (`make inputs`). Outside these limits one may be, with:
 //!
 //! - `immediate` nearer to the limit, or a lower limit: handlers that fail use up the charges that a message could afford;
 //! - more processes than the delivery limit, each with an open window when the first one dies;
 //! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
 //!   10 s, and for longer the more often it came back, but not forever;
-//! - waits in the process for longer than a delivery may wait for its handler: nothing else is held up for so long, and whatever kills the
-//!   process meanwhile charges what waits;
+//! - a wait in the process that is longer than a delivery may wait for its handler: nothing else is held up for that long, so a crash by
+//!   another message charges what waits;
 //! - repeated deaths for other reasons, or many lost channels: they charge messages, and there is no culprit to isolate.
 //!
 //! Architecture invariant: pure. No channel, no task, no clock, no randomness: time and random numbers are arguments.
@@ -387,7 +388,7 @@ impl<T> Inbox<T> {
                 && !others.any(|(_, held)| !held.rules.is_ordered && held.is_subscribed() && self.takes_first(held))
     }
 
-    /// Whether a suspect runs in isolation, could start, or waits here while nothing else may.
+    /// Whether a suspect runs in isolation, could start, or waits here while nothing else may start.
     fn has_suspects(&self, now: Instant) -> bool {
         self.isolation.as_ref().is_some_and(|isolation| now < isolation.until)
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
@@ -407,7 +408,7 @@ impl<T> Inbox<T> {
         self.queues.iter().map(QueueInbox::in_hand).sum::<usize>() + usize::from(self.isolation.is_some())
     }
 
-    /// Whether a suspect waits in this process that can hardly afford that another message kills it.
+    /// Whether an endangered delivery waits in this process.
     fn has_endangered(&self) -> bool {
         self.queues.iter().any(QueueInbox::has_endangered)
     }

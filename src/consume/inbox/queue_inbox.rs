@@ -42,7 +42,7 @@ pub(super) struct QueueInbox<T> {
     endangered: usize,
 }
 
-/// A delivery that no handler has seen.
+/// A delivery that waits for a handler, for its first attempt or for another.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     pub(super) item: T,
@@ -53,7 +53,7 @@ pub(super) struct Waiting<T> {
     standing: Standing,
     /// Where it stands in an ordered queue, once it was started.
     pub(super) place: Option<Place>,
-    /// It waits in this process, and can hardly afford that another message kills the process meanwhile.
+    /// It is a suspect that waits in this process with at most [`LAST_CHARGES`] left. Nothing else may start, because a crash would charge it.
     is_endangered: bool,
 }
 
@@ -124,7 +124,7 @@ impl<T> QueueInbox<T> {
         self.subscription.prefetch > 0
     }
 
-    /// Whether something waits here that another message's crash would bring close to its limit, or above it.
+    /// Whether an endangered delivery waits here.
     pub(super) fn has_endangered(&self) -> bool {
         self.endangered > 0
     }
@@ -179,7 +179,7 @@ impl<T> QueueInbox<T> {
         self.running -= 1;
         self.pace.finished(now.saturating_duration_since(started));
         let headroom = self.rules.delivery_limit.saturating_sub(redeliveries.count);
-        // What else is here must not wait for too long itself.
+        // A longer wait holds up nothing: the others would reach the ack timeout.
         let is_endangered = is_suspect && headroom <= LAST_CHARGES && due <= now + self.rules.hold_limit;
         self.endangered += usize::from(is_endangered);
         let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
@@ -260,7 +260,7 @@ impl<T> QueueInbox<T> {
         self.plain.len() + self.suspects.len() + self.due.len() + in_lines
     }
 
-    /// How many deliveries no handler has seen, or are endangered.
+    /// How many deliveries no handler has seen, and how many are endangered.
     pub(super) fn in_hand(&self) -> usize {
         // In lines, what waits between two attempts is counted already.
         self.waiting() + if self.rules.is_ordered { 0 } else { self.endangered }

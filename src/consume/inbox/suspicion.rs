@@ -93,8 +93,8 @@ impl Rank {
         Self { headroom, lot: lot(number ^ draw), number }
     }
 
-    /// One that has begun, and has waited in this process while nothing else could start: before its equals, so that it is settled before
-    /// one of them may kill the process.
+    /// For a suspect that has run and then waited in this process while nothing else could start. It runs before its equals, so that it is
+    /// settled before one of them can kill the process.
     pub(super) fn resumed(headroom: u32, number: u64) -> Self {
         Self { headroom, lot: 0, number }
     }

@@ -20,7 +20,7 @@ fn mood() -> impl Strategy<Value = Mood> {
     ]
 }
 
-/// Mostly within some seconds, many at once, at times within half an hour.
+/// Mostly within a few seconds, often at the same moment, sometimes within half an hour.
 fn time() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 0..8_000u64, 3 => prop::sample::select(&[500u64, 1_500, 4_000]), 1 => 0..2_000_000u64]
 }
@@ -108,9 +108,9 @@ proptest! {
     }
 }
 
-/// Without these, the properties say nothing of late answers.
+/// Otherwise the properties would not cover late answers.
 #[test]
-fn in_these_worlds_many_answers_come_when_their_connection_is_gone() {
+fn many_answers_in_these_worlds_come_after_the_end_of_their_connection() {
     let mut runner = TestRunner::deterministic();
     let worlds = (0..100).map(|_| World::run(&scenario().new_tree(&mut runner).unwrap().current()));
     let (confirms, others) =

@@ -16,7 +16,7 @@ impl Lab {
         self.park_with(count, does, |message| message).await
     }
 
-    /// The same, of messages that are changed before.
+    /// As [`park`](Self::park), after `change` has been applied to each message.
     pub(crate) async fn park_with(&self, count: usize, does: Does, change: impl Fn(Publish) -> Publish) -> Range<u64> {
         let park = self.exchange("park");
         let before = self.client().await.depth(&self.parked()).await.unwrap();

@@ -36,7 +36,7 @@ pub(super) struct Broker<'s> {
     ready: Vec<VecDeque<usize>>,
     subscribers: Vec<Vec<Subscriber>>,
     subscriptions: u64,
-    gone: BTreeSet<Channel>,
+    lost_channels: BTreeSet<Channel>,
     unfinished: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'s> Broker<'s> {
             ready: vec![VecDeque::new(); queues],
             subscribers: vec![Vec::new(); queues],
             subscriptions: 0,
-            gone: BTreeSet::new(),
+            lost_channels: BTreeSet::new(),
             unfinished: scenario.messages.len(),
         }
     }
@@ -81,7 +81,7 @@ impl<'s> Broker<'s> {
 
     /// Whether the broker still has this channel.
     pub(super) fn has(&self, channel: Channel) -> bool {
-        !self.gone.contains(&channel)
+        !self.lost_channels.contains(&channel)
     }
 
     pub(super) fn subscribe(&mut self, channel: Channel, prefetch: u16) {
@@ -133,7 +133,7 @@ impl<'s> Broker<'s> {
 
     /// The channel is gone, and its process lives on.
     pub(super) fn lost(&mut self, channel: Channel) {
-        self.gone.insert(channel);
+        self.lost_channels.insert(channel);
         self.lose(|other| other == channel);
     }
 

@@ -13,7 +13,7 @@ mod broker;
 mod draws;
 mod process;
 mod scenario;
-mod service;
+mod steps;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -52,7 +52,7 @@ enum Event {
     Dies(Life),
     /// A channel or a connection breaks: the number of the loss.
     Breaks(usize),
-    /// With the redelivery count that the broker says.
+    /// With the broker's redelivery count.
     Delivered(Channel, usize, u32),
     CancelledBy(Channel),
     /// The process notices, and opens another channel after a pause.

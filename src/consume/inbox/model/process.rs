@@ -14,8 +14,8 @@ pub(super) struct Taken {
     pub(super) channel: Channel,
     /// How often the message had come back.
     pub(super) count: u32,
-    /// How many attempts have failed since it arrived. What waits in a process keeps this.
-    pub(super) attempts: u32,
+    /// How many attempts have failed since it arrived. A hold does not reset it.
+    pub(super) failed: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) enum Subscription {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session {
     pub(super) channel: Channel,
-    /// The process knows nothing else. The broker may have lost it already.
+    /// As far as the process knows: the broker may have lost it already.
     pub(super) is_open: bool,
     pub(super) subscription: Subscription,
 }
@@ -95,7 +95,7 @@ impl Process {
         self.running.insert(handler, (ticket, taken));
         let of_channel = self.running.values().filter(|(_, other)| other.channel == taken.channel).count();
         let limit = usize::from(scenario.rules[taken.channel.queue].concurrency);
-        assert!(of_channel <= limit, "{of_channel} handlers of one queue run");
+        assert!(of_channel <= limit, "{of_channel} handlers of one channel run");
         Some((handler, taken))
     }
 }

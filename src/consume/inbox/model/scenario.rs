@@ -13,6 +13,8 @@ pub(in super::super) struct Range {
     pub(in super::super) queues: u64,
     pub(in super::super) messages: u64,
     pub(in super::super) poisons: u64,
+    /// As many if messages wait in their process: an innocent that fails is held through several deaths, and has fewer to spare.
+    pub(in super::super) poisons_beside_waits: u64,
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
     pub(in super::super) spare: u64,
@@ -22,8 +24,16 @@ pub(in super::super) struct Range {
 
 impl Range {
     /// The range for which the inbox promises that no innocent is parked.
-    pub(in super::super) const PROMISED: Self =
-        Self { processes: 6, queues: 3, messages: 400, poisons: 10, delivery_limit: (5, 12), spare: 3, losses: 3 };
+    pub(in super::super) const PROMISED: Self = Self {
+        processes: 6,
+        queues: 3,
+        messages: 400,
+        poisons: 10,
+        poisons_beside_waits: 2,
+        delivery_limit: (5, 12),
+        spare: 3,
+        losses: 3,
+    };
 }
 
 #[derive(Debug)]
@@ -93,8 +103,10 @@ impl Scenario {
         let processes = draws.within(1, range.processes);
         let rules: Vec<_> = (0..draws.within(1, range.queues)).map(|_| rules(draws, range)).collect();
         let typical: Vec<_> = rules.iter().map(|_| draws.pick(&[1, 5, 20, 100, 1000])).collect();
+        let waits: Vec<_> = rules.iter().map(|_| draws.pick(&[None, None, Some(0), Some(100), Some(3000)])).collect();
+        let poisons = if waits.iter().any(Option::is_some) { range.poisons_beside_waits } else { range.poisons };
         let mut messages = messages(draws, range, &rules, &typical);
-        poison(draws, range, &mut messages, &typical);
+        poison(draws, poisons, &mut messages, &typical);
         let together = draws.one_in(2);
         let killed = if draws.one_in(3) { draws.index(2) } else { 0 };
         Self {
@@ -107,7 +119,7 @@ impl Scenario {
             acks_are_lost: draws.one_in(2),
             kills: (0..killed).map(|_| (draws.below(5000), draws.below(processes) as usize)).collect(),
             losses: losses(draws, range, processes, rules.len()),
-            waits: rules.iter().map(|_| draws.pick(&[None, None, Some(0), Some(100), Some(3000)])).collect(),
+            waits,
             rules,
             messages,
         }
@@ -118,8 +130,8 @@ impl Scenario {
         let (queue, failures) = (taken.channel.queue, self.messages[taken.message].failures);
         let immediate = self.rules[queue].immediate;
         match self.waits[queue] {
-            Some(_) if taken.attempts >= failures => Verdict::Ack,
-            Some(_) if taken.count.saturating_add(taken.attempts) < immediate => Verdict::Hold(0),
+            Some(_) if taken.failed >= failures => Verdict::Ack,
+            Some(_) if taken.count.saturating_add(taken.failed) < immediate => Verdict::Hold(0),
             Some(delay) => Verdict::Hold(delay),
             None if taken.count < failures.min(immediate) => Verdict::Requeue,
             None => Verdict::Ack,
@@ -223,8 +235,8 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
 }
 
 /// Anywhere, or close together.
-fn poison(draws: &mut Draws, range: Range, messages: &mut [Message], typical: &[u64]) {
-    let poisons = draws.within(1, range.poisons);
+fn poison(draws: &mut Draws, most: u64, messages: &mut [Message], typical: &[u64]) {
+    let poisons = draws.within(1, most);
     let (anywhere, near, spread) = (draws.one_in(3), draws.index(messages.len()), draws.within(poisons, 60) as usize);
     let same = draws.pick(&[0, 0, 1, 10, 500]);
     for _ in 0..poisons {

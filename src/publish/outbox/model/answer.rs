@@ -1,4 +1,4 @@
-//! What the task tells the outbox.
+//! The broker's answers, as the task passes them on.
 
 use super::{CopyId, LaneId};
 use crate::publish::cause::Cause;

@@ -1,4 +1,4 @@
-//! What is told to the outbox, and what it may do about it.
+//! Passes answers to the outbox, and checks its reaction to each.
 
 use super::answer::Answer;
 use super::{World, index};

@@ -192,12 +192,12 @@ pub(crate) async fn parked_queue_is_deleted(ground: Ground) -> Account {
     account
 }
 
-/// Every second copy finds no queue and comes back to an operator who has many under way. The originals of these copies alone stay
+/// Every second copy finds no queue and comes back to an operator who has many under way. Only the originals of those copies stay
 /// unacked.
 ///
 /// lapin hands a return to the next ack. RabbitMQ (4.3) sends a copy's ack right after its return, unless its channel has just taken
-/// confirms from a queue without sending them: then those acks come in between, and a return that is put down to the ack that brings it
-/// is put down to a copy that was kept. That befalls about one returned copy in five hundred here, and no order of publishing forces it.
+/// confirms from a queue without sending them: then those acks come in between, and blaming the copy whose ack
+/// brings the return blames one that was kept. This happens to about one returned copy in 500 here, and no order of publishing forces it.
 /// The properties in `publish/returns.rs` try each order.
 pub(crate) async fn copies_are_returned(ground: Ground) -> Account {
     let lab = ground.lab("op-returned").await;

@@ -11,7 +11,7 @@ impl World<'_> {
     pub(super) fn take(&mut self, channel: Channel, message: usize, count: u32) {
         let now = self.instant();
         let process = &mut self.processes[channel.life.process];
-        let taken = Taken { message, channel, count, attempts: 0 };
+        let taken = Taken { message, channel, count, failed: 0 };
         process.inbox.arrive(process.queues[channel.queue], Some(count), now, taken);
         self.look_soon(channel.life);
     }
@@ -41,7 +41,8 @@ impl World<'_> {
         self.look_soon(life);
     }
 
-    /// A delivery that waits here takes one step. Any other is settled in a second one, and the process may do other things between.
+    /// A delivery that waits here is held in one step. Any other is settled in a second step, and the process may do other things in
+    /// between.
     pub(super) fn handler_ended(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
@@ -62,7 +63,7 @@ impl World<'_> {
         let now = self.instant();
         let process = &mut self.processes[life.process];
         let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
-        let not_held = process.inbox.hold(ticket, Taken { attempts: taken.attempts + 1, ..taken }, due, now);
+        let not_held = process.inbox.hold(ticket, Taken { failed: taken.failed + 1, ..taken }, due, now);
         assert_eq!(not_held.is_none(), process.uses(taken.channel), "it waits here unless its channel is gone");
         self.look_soon(life);
     }
