@@ -11,7 +11,7 @@ use crate::wire::parked::read;
 pub(super) fn parked_since(properties: &BasicProperties) -> Option<Timestamp> {
     let at_rest = read(properties, EXPIRES_AT);
     let failed = at_rest.errors.last().map(|error| error.at);
-    let dead_lettered = at_rest.death.and_then(|death| death.at);
+    let dead_lettered = at_rest.deaths.first().and_then(|death| death.at);
     [at_rest.parked_at, failed, dead_lettered].into_iter().flatten().max().or(at_rest.first_seen)
 }
 

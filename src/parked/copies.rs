@@ -151,13 +151,21 @@ mod tests {
 
     /// As the broker writes it on dead-lettering.
     fn death(exchange: &str) -> AMQPValue {
-        let mut table = FieldTable::default();
-        table.insert("queue".into(), text("orders"));
-        table.insert("reason".into(), text("delivery_limit"));
-        table.insert("exchange".into(), text(exchange));
-        table.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(vec![text("order.created")])));
-        table.insert("time".into(), AMQPValue::Timestamp(1_700_000_000));
-        AMQPValue::FieldArray(FieldArray::from(vec![AMQPValue::FieldTable(table)]))
+        deaths([("orders", exchange, "order.created")])
+    }
+
+    /// Queues, and the exchange and the routing key by which each got the message. The latest dead-lettering comes first.
+    fn deaths<const N: usize>(of: [(&str, &str, &str); N]) -> AMQPValue {
+        let table = |(queue, exchange, routing_key)| {
+            let mut table = FieldTable::default();
+            table.insert("queue".into(), text(queue));
+            table.insert("reason".into(), text("delivery_limit"));
+            table.insert("exchange".into(), text(exchange));
+            table.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(vec![text(routing_key)])));
+            table.insert("time".into(), AMQPValue::Timestamp(1_700_000_000));
+            AMQPValue::FieldTable(table)
+        };
+        AMQPValue::FieldArray(FieldArray::from(of.map(table).to_vec()))
     }
 
     fn parked_by_rehop() -> BasicProperties {
@@ -251,10 +259,15 @@ mod tests {
         let message = read(&interpreter, ("ns.park", "orders"), &copy);
         assert_eq!((message.reason.as_str(), message.attempts), ("delivery_limit", 8));
         assert_eq!((message.exchange.as_str(), message.routing_key.as_str()), ("shop", "order.created"));
+        // A policy may move it from the parked queue to the strays.
+        let moved = deaths([("orders.parked", "ns.park", "orders"), ("orders", "ns.return", "order.created")]);
+        let headers = [("rehop-exchange", text("shop")), ("x-death", moved)];
+        let stray = read(&interpreter, ("ns.stray", "orders"), &properties(headers));
+        assert_eq!((stray.exchange.as_str(), stray.routing_key.as_str()), ("shop", "order.created"));
         // If its work queue is gone, it is among the strays.
         let waiting = properties([("rehop-exchange", text("shop"))]);
-        let message = read(&interpreter, ("ns.return", "order.created"), &waiting);
-        assert_eq!((message.exchange.as_str(), message.routing_key.as_str()), ("shop", "order.created"));
+        let stray = read(&interpreter, ("ns.return", "order.created"), &waiting);
+        assert_eq!((stray.exchange.as_str(), stray.routing_key.as_str()), ("shop", "order.created"));
         let discarded = interpreter.copy(&discard("orders.parked"), &message, &first, RUN, NOW).unwrap();
         let headers = discarded.properties.headers().as_ref().unwrap().inner();
         assert_eq!((&headers["rehop-reason"], headers.get("x-death")), (&text("delivery_limit"), None));

@@ -89,18 +89,18 @@ impl Interpreter {
         let at_rest = read(raw.properties, &self.expiry_header);
         let is_from_park = raw.exchange == self.names.park();
         // The broker has moved it from its work queue. What rehop writes into parked copies would then be a forgery.
-        let broker = at_rest.death.as_ref().filter(|death| is_from_park && death.queue == raw.routing_key);
+        let broker = at_rest.deaths.first().filter(|death| is_from_park && death.queue == raw.routing_key);
         let is_first_delivery = broker.is_some_and(|death| !self.is_ours(&death.exchange));
-        let reason = match (broker, &at_rest.reason, &at_rest.death) {
+        let reason = match (broker, &at_rest.reason, at_rest.deaths.first()) {
             (Some(death), _, _) => death.reason.clone(),
             (None, Some(reason), _) => reason.clone(),
             (None, None, Some(death)) => death.reason.clone(),
             (None, None, None) => "unknown".to_owned(),
         };
-        let (exchange, routing_key) = origin(&at_rest, raw, is_first_delivery);
+        let (exchange, routing_key) = self.origin(&at_rest, raw, is_first_delivery);
         let history = if is_first_delivery { Vec::new() } else { at_rest.errors.clone() };
         let last = history.last();
-        let died_at = at_rest.death.as_ref().and_then(|death| death.at);
+        let died_at = at_rest.deaths.first().and_then(|death| death.at);
         let parked_at = match broker {
             Some(_) => died_at,
             None => at_rest.parked_at.or(last.map(|error| error.at)).or(died_at),
@@ -147,6 +147,20 @@ impl Interpreter {
         }
     }
 
+    /// What it was first published to.
+    fn origin(&self, at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, String) {
+        let present = (raw.exchange.to_owned(), raw.routing_key.to_owned());
+        // A parked message that a policy has moved on was published with the work queue's name as its routing key.
+        let death = at_rest.deaths.iter().find(|death| death.exchange != self.names.park());
+        let (exchange, routing_key) =
+            death.map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
+        match &at_rest.exchange {
+            // A waiting copy has no routing key header: it was published with that key.
+            Some(origin) if !is_first_delivery => (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key)),
+            _ => (exchange, routing_key),
+        }
+    }
+
     /// Whether a message that the broker dead-lettered had come home from a wait, or was on its way there.
     fn is_ours(&self, exchange: &str) -> bool {
         let homes = self.names.homes();
@@ -160,17 +174,6 @@ impl ParkedMessage {
     pub(crate) fn origin(&self) -> Address {
         let short = |text: &str| ShortString::try_new(text).unwrap_or_default();
         Address { exchange: short(&self.exchange), routing_key: short(&self.routing_key) }
-    }
-}
-
-fn origin(at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, String) {
-    let present = (raw.exchange.to_owned(), raw.routing_key.to_owned());
-    let (exchange, routing_key) =
-        at_rest.death.as_ref().map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
-    match &at_rest.exchange {
-        // A waiting copy has no routing key header: it was published with that key.
-        Some(origin) if !is_first_delivery => (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key)),
-        _ => (exchange, routing_key),
     }
 }
 

@@ -35,11 +35,12 @@ pub(crate) struct AtRest {
     pub(crate) replay: Option<Replay>,
     /// How often the broker gave it back, by the count that its delivery limit applies to. On 4.3 a nack does not add to it.
     pub(crate) returns: u32,
-    pub(crate) death: Option<Death>,
+    /// The broker's records of its dead-letterings, the latest first.
+    pub(crate) deaths: Vec<Death>,
     pub(crate) traceparent: Option<String>,
 }
 
-/// The broker's record of the first dead-lettering.
+/// The broker's record of one dead-lettering, and of its repetitions.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Death {
     pub(crate) queue: String,
@@ -70,15 +71,22 @@ pub(crate) fn read(properties: &BasicProperties, expiry_header: &str) -> AtRest 
         replays: reader.count(REPLAYS),
         replay,
         returns: reader.count("x-delivery-count"),
-        death: reader.header("x-death").and_then(death),
+        deaths: reader.header("x-death").map(deaths).unwrap_or_default(),
         traceparent: reader.text(TRACEPARENT),
     }
 }
 
+/// More dead-letterings tell nothing new.
+const MAX_DEATHS: usize = 8;
+
 /// The broker puts the latest dead-lettering first, and counts repetitions in it.
+fn deaths(value: &AMQPValue) -> Vec<Death> {
+    let AMQPValue::FieldArray(deaths) = value else { return Vec::new() };
+    deaths.as_slice().iter().take(MAX_DEATHS).map_while(death).collect()
+}
+
 fn death(value: &AMQPValue) -> Option<Death> {
-    let AMQPValue::FieldArray(deaths) = value else { return None };
-    let AMQPValue::FieldTable(table) = deaths.as_slice().first()? else { return None };
+    let AMQPValue::FieldTable(table) = value else { return None };
     let field = |name: &str| table.inner().get(name).map(HeaderValue::of);
     // A client may have written it (3.10), so names may be longer than AMQP allows.
     let name_of = |value: &HeaderValue<'_>| value.as_text().filter(|text| text.len() <= 255).map(str::to_owned);

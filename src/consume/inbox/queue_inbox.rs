@@ -7,6 +7,7 @@ use super::ending::Ending;
 use super::lines::{Lines, Place};
 use super::pace::Pace;
 use super::requeued::{Fingerprint, Requeued};
+use super::standstill::LONGEST;
 use super::suspicion::{LAST_CHARGES, Rank, Redeliveries, Standing};
 use super::{Rules, Running};
 
@@ -53,7 +54,7 @@ pub(super) struct Waiting<T> {
     standing: Standing,
     /// Where it stands in an ordered queue, once it was started.
     pub(super) place: Option<Place>,
-    /// It is a suspect that waits in this process with at most [`LAST_CHARGES`] left. Nothing else may start, because a crash would charge it.
+    /// It is a suspect that waits in this process with at most [`LAST_CHARGES`] left. Nothing else should start, because a crash would charge it.
     is_endangered: bool,
 }
 
@@ -173,25 +174,34 @@ impl<T> QueueInbox<T> {
         }
     }
 
-    /// A handler has ended, and its delivery waits here until it is due.
-    pub(super) fn hold(&mut self, running: &Running, number: u64, draw: u64, item: T, due: Instant, now: Instant) {
+    /// A handler has ended, and its delivery waits here until it is due. Returns whether it is endangered.
+    pub(super) fn hold(
+        &mut self,
+        running: &Running,
+        number: u64,
+        draw: u64,
+        item: T,
+        due: Instant,
+        now: Instant,
+    ) -> bool {
         let Running { subscription, redeliveries, started, is_suspect, place, .. } = *running;
         self.running -= 1;
         self.pace.finished(now.saturating_duration_since(started));
         let headroom = self.rules.delivery_limit.saturating_sub(redeliveries.count);
-        // A longer wait holds up nothing: the others would reach the ack timeout.
-        let is_endangered = is_suspect && headroom <= LAST_CHARGES && due <= now + self.rules.hold_limit;
+        let is_endangered = is_suspect && headroom <= LAST_CHARGES && due <= now + LONGEST;
         self.endangered += usize::from(is_endangered);
         let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
         let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None, is_endangered };
         if let Some(place) = place {
-            return self.lines.hold(place, waiting, due);
+            self.lines.hold(place, waiting, due);
+            return is_endangered;
         }
         let rank = is_suspect.then(|| match is_endangered {
             true => Rank::resumed(headroom, number),
             false => Rank::new(headroom, number, draw),
         });
         self.held.insert((due, number), Held { waiting, rank });
+        is_endangered
     }
 
     /// What is due by now waits for a handler again.

@@ -13,8 +13,10 @@ pub(in super::super) struct Range {
     pub(in super::super) queues: u64,
     pub(in super::super) messages: u64,
     pub(in super::super) poisons: u64,
-    /// As many if messages wait in their process: an innocent that fails is held through several deaths, and has fewer to spare.
-    pub(in super::super) poisons_beside_waits: u64,
+    /// How long everything may take between a process and the broker, each way, in ms.
+    pub(in super::super) lags: &'static [u64],
+    /// Whether messages may wait in their process between two attempts.
+    pub(in super::super) waits: bool,
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
     pub(in super::super) spare: u64,
@@ -29,10 +31,11 @@ impl Range {
         queues: 3,
         messages: 400,
         poisons: 10,
-        poisons_beside_waits: 2,
+        lags: &[0, 1, 1, 3, 3],
+        waits: false,
         delivery_limit: (5, 12),
         spare: 3,
-        losses: 3,
+        losses: 0,
     };
 }
 
@@ -104,15 +107,15 @@ impl Scenario {
         let rules: Vec<_> = (0..draws.within(1, range.queues)).map(|_| rules(draws, range)).collect();
         let typical: Vec<_> = rules.iter().map(|_| draws.pick(&[1, 5, 20, 100, 1000])).collect();
         let waits: Vec<_> = rules.iter().map(|_| draws.pick(&[None, None, Some(0), Some(100), Some(3000)])).collect();
-        let poisons = if waits.iter().any(Option::is_some) { range.poisons_beside_waits } else { range.poisons };
+        let waits = waits.into_iter().map(|wait| wait.filter(|_| range.waits)).collect();
         let mut messages = messages(draws, range, &rules, &typical);
-        poison(draws, poisons, &mut messages, &typical);
+        poison(draws, range, &mut messages, &typical);
         let together = draws.one_in(2);
         let killed = if draws.one_in(3) { draws.index(2) } else { 0 };
         Self {
             starts: (0..processes).map(|_| if together { 0 } else { draws.below(2000) }).collect(),
             restart: draws.pick(&[(0, 0), (0, 100), (100, 100), (0, 3000), (1000, 30_000)]),
-            lag: draws.pick(&[0, 1, 1, 3, 20]),
+            lag: draws.pick(range.lags),
             thinks_for: draws.pick(&[0, 0, 1]),
             agrees_for: draws.pick(&[0, 2, 2, 20]),
             returns_in_old_order: draws.one_in(2),
@@ -235,8 +238,8 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
 }
 
 /// Anywhere, or close together.
-fn poison(draws: &mut Draws, most: u64, messages: &mut [Message], typical: &[u64]) {
-    let poisons = draws.within(1, most);
+fn poison(draws: &mut Draws, range: Range, messages: &mut [Message], typical: &[u64]) {
+    let poisons = draws.within(1, range.poisons);
     let (anywhere, near, spread) = (draws.one_in(3), draws.index(messages.len()), draws.within(poisons, 60) as usize);
     let same = draws.pick(&[0, 0, 1, 10, 500]);
     for _ in 0..poisons {
