@@ -255,17 +255,17 @@ impl Slot {
     fn hold(mut self, held: Held) {
         let Some(ticket) = self.ticket.take() else { return };
         let (intake, due) = (&self.intake, held.due);
-        let (not_held, quiet_until) = intake.change(|inbox, now| {
+        let (not_held, until) = intake.change(|inbox, now| {
             let not_held = if intake.stopping.load(Ordering::Relaxed) {
                 inbox.finish(ticket, now);
                 Some(held.unacked)
             } else {
                 inbox.hold(ticket, held.unacked, due.into_std(), now)
             };
-            (not_held, inbox.quiet_until())
+            (not_held, [inbox.quiet_until(), inbox.stands_still_until(now)])
         });
         intake.finished.notify_waiters();
-        for at in quiet_until.into_iter().chain([due.into_std()]) {
+        for at in until.into_iter().flatten().chain([due.into_std()]) {
             intake.tick_at(at);
         }
         if let Some(unacked) = not_held.filter(|_| intake.stopping.load(Ordering::Relaxed)) {

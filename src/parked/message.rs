@@ -151,7 +151,8 @@ impl Interpreter {
     fn origin(&self, at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, String) {
         let present = (raw.exchange.to_owned(), raw.routing_key.to_owned());
         // A parked message that a policy has moved on was published with the work queue's name as its routing key.
-        let death = at_rest.deaths.iter().find(|death| death.exchange != self.names.park());
+        let (park, stray) = (self.names.park(), self.names.stray());
+        let death = at_rest.deaths.iter().find(|death| death.exchange != park && death.exchange != stray);
         let (exchange, routing_key) =
             death.map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
         match &at_rest.exchange {

@@ -6,9 +6,9 @@
 //!
 //! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is
 //!   taken or started meanwhile. What was delivered before a suspect is charged once if the process dies, and can afford that.
-//!   Every subscription that the window does not allow ends before a suspect starts. If a suspect near its limit waits in this process for
-//!   its next attempt, nothing else starts until then either, though not for long ([`standstill`]): it would be charged for whatever else
-//!   kills the process.
+//!   Every subscription that the window does not allow ends before a suspect starts. A suspect near its limit that waits in
+//!   this process would be charged for whatever else kills the process meanwhile, so nothing else starts during a short wait
+//!   ([`standstill`]).
 //! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
 //!   charged.
 //! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
@@ -29,7 +29,7 @@
 //!
 //! The model in `inbox/model/` drives this code: up to 6 processes, 3 queues, 400 messages and 10 messages that kill their
 //! process within 2 s of their start, prefetch 1 to 200, a delivery limit of 5 to 12 and `immediate` at most the limit less 3,
-//! at most 3 ms from the broker.
+//! at most 3 ms from the broker, no lost channels, and no waits in the process.
 //! No other message was parked in any world that was tried (`make inputs`). Outside these limits one may be, with:
 //!
 //! - `immediate` nearer to the limit, or a lower limit: handlers that fail use up the charges that a message could afford;
@@ -227,7 +227,7 @@ impl<T> Inbox<T> {
     /// The next handler to start, if one may start now. Call it until it returns `None`.
     pub(crate) fn start(&mut self, now: Instant) -> Option<(QueueIndex, Ticket, T)> {
         self.pass_time(now);
-        if self.isolation.is_some() || self.stands_still(now) {
+        if self.isolation.is_some() || self.stands_still_until(now).is_some() {
             return None;
         }
         let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
@@ -289,7 +289,8 @@ impl<T> Inbox<T> {
     /// the window is not. Gives back one whose channel is gone: the broker has it again.
     pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<T> {
         let Some(running) = self.running.remove(&ticket.0) else { return Some(item) };
-        if self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due, now) {
+        let is_endangered = self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due, now);
+        if is_endangered && due > now {
             self.standstill.begin(now);
         }
         self.ended(&ticket, &running, now);
@@ -362,8 +363,8 @@ impl<T> Inbox<T> {
         let late = self.queues.iter().filter_map(QueueInbox::late_at).min();
         let due = self.queues.iter().filter_map(QueueInbox::due_at).min();
         let ended = self.awaits_ends_until(now);
-        let moves_on = self.standstill.ends_at(now).filter(|_| self.stands_still(now));
-        [isolation, self.quiet_until, proven, turn, late, due, ended, moves_on].into_iter().flatten().min()
+        let moving = self.stands_still_until(now);
+        [isolation, self.quiet_until, proven, turn, late, due, ended, moving].into_iter().flatten().min()
     }
 
     /// Applies what time alone changes: turns and isolations end, and handlers that have run long enough count as proven.
@@ -400,7 +401,7 @@ impl<T> Inbox<T> {
     fn has_suspects(&self, now: Instant) -> bool {
         self.isolation.as_ref().is_some_and(|isolation| now < isolation.until)
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
-            || self.stands_still(now)
+            || self.stands_still_until(now).is_some()
     }
 
     /// Until when suspects wait for subscriptions to end, if they do.
@@ -416,9 +417,9 @@ impl<T> Inbox<T> {
         self.queues.iter().map(QueueInbox::in_hand).sum::<usize>() + usize::from(self.isolation.is_some())
     }
 
-    /// Whether an endangered delivery waits in this process, and may hold up everything else.
-    fn stands_still(&self, now: Instant) -> bool {
-        self.standstill.ends_at(now).is_some() && self.queues.iter().any(QueueInbox::has_endangered)
+    /// Until when an endangered delivery that waits in this process holds up everything else, if it does.
+    pub(crate) fn stands_still_until(&self, now: Instant) -> Option<Instant> {
+        self.standstill.ends_at(now).filter(|_| self.queues.iter().any(QueueInbox::has_endangered))
     }
 
     /// How many of the queue's handlers have run for longer than a delivery may wait for one.

@@ -766,7 +766,7 @@ fn a_suspect_that_waits_holds_up_nothing_once_its_channel_is_lost() {
     inbox.arrive(queue, Some(9), now, 1);
     let (ticket, item) = started(&mut inbox, now);
     assert_eq!(inbox.hold(ticket, item, now + seconds(5), now), None);
-    assert!(inbox.window(queue, now) == 0);
+    assert_eq!(inbox.window(queue, now), 0);
     inbox.lost(queue);
     assert_eq!(inbox.window(queue, now), 1);
     inbox.arrive(queue, Some(0), now, 2);

@@ -14,6 +14,7 @@ mod draws;
 mod process;
 mod scenario;
 mod steps;
+mod taken;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

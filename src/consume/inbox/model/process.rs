@@ -4,19 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::scenario::Scenario;
+use super::taken::Taken;
 use super::{Channel, Life};
-use crate::consume::inbox::{Fingerprint, Inbox, QueueIndex, Ticket};
-
-/// A delivery, as a process holds it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
-    pub(super) message: usize,
-    pub(super) channel: Channel,
-    /// How often the message had come back.
-    pub(super) count: u32,
-    /// How many attempts have failed since it arrived. A hold does not reset it.
-    pub(super) failed: u32,
-}
+use crate::consume::inbox::{Inbox, QueueIndex, Ticket};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subscription {
@@ -48,12 +38,6 @@ pub(super) struct Process {
     pub(super) will_look: bool,
     /// The clock is set to this time.
     pub(super) wakes_at: Option<u64>,
-}
-
-impl Fingerprint for Taken {
-    fn fingerprint(&self) -> u64 {
-        self.message as u64
-    }
 }
 
 impl Process {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Rules;
 use super::draws::Draws;
-use super::process::Taken;
+use super::taken::Taken;
 
 /// What scenarios are drawn from: numbers up to these.
 #[derive(Debug, Clone, Copy)]

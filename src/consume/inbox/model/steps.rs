@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::process::{Subscription, Taken};
+use super::process::Subscription;
 use super::scenario::Verdict;
+use super::taken::Taken;
 use super::{Channel, Event, Life, World};
 use crate::consume::inbox::Fingerprint as _;
 
