@@ -10,7 +10,7 @@
 //!   this process would be charged for whatever else kills the process meanwhile, so nothing else starts during a short wait
 //!   ([`standstill`]).
 //! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
-//!   charged.
+//!   charged. One that is full of deliveries that wait in this process ends too, and another one takes its place.
 //! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
 //!   back, lets it hold one for each handler, and more as deliveries are settled. After a suspect it holds at most an eighth
 //!   of what it has settled since, until it has settled enough.
@@ -175,7 +175,10 @@ impl<T> Inbox<T> {
             true => u16::from(self.may_take_first(queue)),
             false => self.proof.window(held.rules.concurrency),
         };
-        held.in_steps(proven.min(held.rules.prefetch), held.paced(self.stuck(queue, now)))
+        if held.is_full_of_waits() {
+            return 0;
+        }
+        held.in_steps(proven.min(held.rules.prefetch), held.paced(self.stuck(queue, now)).min(held.room()))
     }
 
     /// The queue's subscriptions are to end, and fill up until then. `None`: cancel them now. Otherwise ask again at this time, and after

@@ -416,11 +416,32 @@ impl<T> QueueInbox<T> {
         match self.pace.startable(free, self.rules.hold_limit) {
             None => u16::MAX,
             Some(startable) => {
-                let brought_before = self.waiting() + self.held.len() + self.running - self.subscription.unsettled;
-                let room = (stuck + startable).max(1).saturating_sub(brought_before);
+                let room = (stuck + startable).max(1).saturating_sub(self.brought_before());
                 u16::try_from(room).unwrap_or(u16::MAX)
             }
         }
+    }
+
+    /// How many deliveries the subscription may bring beside those of earlier ones, which the broker does not count any more.
+    pub(super) fn room(&self) -> u16 {
+        self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
+    }
+
+    /// Whether the subscription brings nothing more because all that it brought waits here between two attempts, and another
+    /// one could bring something.
+    pub(super) fn is_full_of_waits(&self) -> bool {
+        let Subscription { number, prefetch, unsettled } = self.subscription;
+        let (full, is_full) = (usize::from(prefetch), unsettled >= usize::from(prefetch));
+        is_full
+            && prefetch > 0
+            && self.held.len() >= full
+            && self.room() > prefetch
+            && self.held.values().filter(|held| held.waiting.subscription == number).count() >= full
+    }
+
+    /// How many of the deliveries here were brought by earlier subscriptions.
+    fn brought_before(&self) -> usize {
+        self.waiting() + self.held.len() + self.running - self.subscription.unsettled
     }
 
     /// The window for this pace, if `open` is the widest that is allowed. Each step takes one more subscription, so below `open` it

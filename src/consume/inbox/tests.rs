@@ -673,6 +673,31 @@ fn what_is_held_takes_no_slot_and_runs_first_when_it_is_due() {
     assert!(inbox.start(due + seconds(9)).is_none());
 }
 
+/// With one handler, and after a crash, the window is for one delivery. If that one waits, others are to come all the same.
+#[test]
+fn a_subscription_that_is_full_of_waits_ends_and_another_one_takes_its_place() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { prefetch: 3, concurrency: 1, ..RULES });
+    for item in 0..3 {
+        let window = inbox.window(queue, now);
+        assert_eq!(window, 1, "for item {item}");
+        inbox.subscribed(queue, window, now);
+        inbox.arrive(queue, Some(0), now, item);
+        let (ticket, item) = started(&mut inbox, now);
+        assert_eq!(inbox.window(queue, now), 1, "it runs");
+        assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
+        if item < 2 {
+            assert_eq!(inbox.window(queue, now), 0, "it waits");
+            inbox.subscribed(queue, 0, now);
+        }
+    }
+    assert_eq!(inbox.window(queue, now), 1, "all of the prefetch waits");
+    let due = now + seconds(60);
+    let (ticket, _) = started(&mut inbox, due);
+    inbox.finish(ticket, due);
+    assert_eq!(inbox.window(queue, due), 2, "there is room for one more");
+}
+
 /// One attempt that does not kill says little about the next.
 #[test]
 fn a_suspect_that_was_held_is_alone_again_when_it_is_due_and_not_before() {
