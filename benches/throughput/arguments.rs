@@ -4,7 +4,7 @@ use crate::Result;
 use crate::effort::Effort;
 
 pub(crate) const USAGE: &str = "\
-usage: throughput [--quick] [CASE]...
+usage: throughput [--quick] [--rounds N] [CASE]...
 
 cases (all of them if none is named):
   success     preloaded messages are handled
@@ -17,7 +17,8 @@ cases (all of them if none is named):
   parked      parked messages are listed, and then replayed
   tracing     what telemetry costs
 
---quick takes a tenth of the messages and fewer rounds: enough to see that it runs, not enough to compare.";
+--quick takes a tenth of the messages and fewer rounds: enough to see that it runs, not enough to compare. --rounds sets how many rounds
+are counted, in the cases with a fixed number of messages.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Case {
@@ -55,19 +56,26 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// `None` for `--help`.
-    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>> {
-        let (mut named, mut effort) = (Vec::new(), Effort::FULL);
-        for word in words {
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>> {
+        let (mut named, mut effort, mut rounds) = (Vec::new(), Effort::FULL, None);
+        while let Some(word) = words.next() {
             match word.as_str() {
                 // Added by cargo.
                 "--bench" => {}
                 "--quick" => effort = Effort::QUICK,
+                "--rounds" => {
+                    let number = words.next().and_then(|number| number.parse().ok()).filter(|number| *number > 0);
+                    rounds = Some(number.ok_or_else(|| format!("--rounds needs a number above 0\n\n{USAGE}"))?);
+                }
                 "--help" | "-h" => return Ok(None),
                 name => match Case::ALL.iter().find(|(known, _)| *known == name) {
                     Some((_, case)) => named.push(*case),
                     None => return Err(format!("unknown argument {name:?}\n\n{USAGE}").into()),
                 },
             }
+        }
+        if let Some(rounds) = rounds {
+            (effort.rounds, effort.tracing_rounds) = (rounds, rounds);
         }
         let chosen = |case: &Case| named.is_empty() || named.contains(case);
         let cases = Case::ALL.iter().map(|(_, case)| *case).filter(chosen).collect();

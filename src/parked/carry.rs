@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{sleep_until, timeout};
 
 use crate::error::Error;
@@ -27,7 +29,7 @@ pub(super) const MAX_KINDS: usize = 10_000;
 /// One run over a queue.
 pub(crate) struct Carrier<'a> {
     pub(crate) session: &'a Session,
-    pub(crate) interpreter: &'a Interpreter,
+    pub(crate) interpreter: &'a Arc<Interpreter>,
     pub(crate) queue: &'a str,
     pub(crate) order: Order<'a>,
     pub(crate) ramp: Ramp,
@@ -50,6 +52,13 @@ pub(super) struct State {
     pub(super) stop_was_heard: bool,
 }
 
+/// How many messages are ready in other queues, where that could be seen.
+struct Depths {
+    stray: Option<u64>,
+    /// Of the work queues that messages go to, the most.
+    destinations: u64,
+}
+
 /// A message that is to be moved as soon as it may be.
 pub(super) struct Ready {
     pub(super) held: Held,
@@ -68,7 +77,7 @@ impl<'a> Carrier<'a> {
     #[allow(clippy::too_many_arguments, reason = "the parts of one run")]
     pub(crate) fn new(
         session: &'a Session,
-        interpreter: &'a Interpreter,
+        interpreter: &'a Arc<Interpreter>,
         queue: &'a str,
         order: Order<'a>,
         ramp: Ramp,
@@ -96,7 +105,7 @@ impl<'a> Carrier<'a> {
     pub(crate) async fn run(&mut self, bound: u64) -> Result<(), ParkedError> {
         let mut under_way = UnderWay::open(self.session).await?;
         self.tally.snapshot = bound;
-        self.state.stray_at_start = self.stray().await?;
+        self.state.stray_at_start = self.depths().await?.stray;
         loop {
             let left = bound - self.tally.moved;
             let look = Look::new(self.session, self.queue)?.with_prefetch(self.order.prefetch);
@@ -134,10 +143,13 @@ impl<'a> Carrier<'a> {
         let (mut seen, mut ready) = (0, None::<Ready>);
         let hold_until = Instant::now() + self.order.hold;
         let mut next_tick = Instant::now() + TICK;
+        // Read beside the work: a busy broker takes its time, and what is in flight would have ended meanwhile.
+        let mut reading = None;
         let end = loop {
             let now = Instant::now();
             if now >= next_tick {
-                self.tick().await?;
+                self.show();
+                reading = reading.or_else(|| Some(self.depths()));
                 next_tick = Instant::now() + TICK;
             }
             let mut wake = next_tick;
@@ -185,6 +197,10 @@ impl<'a> Carrier<'a> {
                 }
                 Some(answers) = under_way.answers() => self.answered(look, answers)?,
                 delivery = next_fate(&mut self.fates) => self.note(&delivery),
+                Some(depths) = OptionFuture::from(reading.as_mut()) => {
+                    reading = None;
+                    self.learn(&depths?);
+                }
                 held = look.arrival(), if takes => match held? {
                     None if look.has_more().await? => {}
                     None => seen = bound,
@@ -225,30 +241,32 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    async fn tick(&mut self) -> Result<(), ParkedError> {
-        if let (Some(before), Some(stray)) = (self.state.stray_at_start, self.stray().await?)
+    /// Reads the depths that decide whether to go on.
+    fn depths(&self) -> BoxFuture<'a, Result<Depths, Error>> {
+        let (session, stray) = (self.session, self.interpreter.names.stray());
+        let is_replay = matches!(self.order.action, Move::Replay { .. });
+        let stray = (is_replay && self.queue != stray).then_some(stray);
+        let destinations = self.order.max_ready.map(|_| self.state.destinations.clone()).unwrap_or_default();
+        Box::pin(async move {
+            let stray = match stray {
+                Some(stray) => session.depth_if_any(&stray).await?,
+                None => None,
+            };
+            let mut deepest = 0;
+            for queue in &destinations {
+                deepest = deepest.max(session.depth_if_any(queue).await?.unwrap_or(0));
+            }
+            Ok(Depths { stray, destinations: deepest })
+        })
+    }
+
+    fn learn(&mut self, depths: &Depths) {
+        if let (Some(before), Some(stray)) = (self.state.stray_at_start, depths.stray)
             && stray > before
         {
             self.ramp.stop(Stop::StrayGrew);
         }
-        if let Some(most) = self.order.max_ready {
-            let mut deepest = 0;
-            for queue in &self.state.destinations {
-                deepest = deepest.max(self.session.depth_if_any(queue).await?.unwrap_or(0));
-            }
-            self.state.is_paused = deepest > most;
-        }
-        self.show();
-        Ok(())
-    }
-
-    /// Borrows mutably so that the future can be sent to another thread: `observe` cannot be shared by two.
-    async fn stray(&mut self) -> Result<Option<u64>, ParkedError> {
-        let stray = self.interpreter.names.stray();
-        if self.queue == stray || !matches!(self.order.action, Move::Replay { .. }) {
-            return Ok(None);
-        }
-        Ok(self.session.depth_if_any(&stray).await?)
+        self.state.is_paused = self.order.max_ready.is_some_and(|most| depths.destinations > most);
     }
 
     fn show(&mut self) {
