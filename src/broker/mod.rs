@@ -1,5 +1,6 @@
 //! The broker: connections, and what is declared on it.
 
+pub(crate) mod acks;
 pub(crate) mod answer;
 pub(crate) mod connection;
 pub(crate) mod declare;

@@ -24,7 +24,7 @@ use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext, now};
 use crate::consume::inbox::{Fingerprint as _, QueueIndex};
 use crate::consume::intake::Intake;
-use crate::consume::settler::Settler;
+use crate::consume::settler::{Settler, SettlingChannel};
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
 use crate::settings::Order;
@@ -64,6 +64,7 @@ pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
     connection: Arc<Connection>,
     channel: Channel,
+    settling: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
     window: watch::Receiver<u16>,
     /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move lapin's large deliveries as it grows.
@@ -110,6 +111,7 @@ impl<'a> Session<'a> {
         let session = Self {
             queue,
             connection,
+            settling: SettlingChannel::new(channel.clone()),
             channel,
             subscriptions: Subscriptions::default(),
             window: queue.intake.window(queue.index),
@@ -161,6 +163,7 @@ impl<'a> Session<'a> {
         self.lost.cancel();
         let closing = async {
             self.queue.intake.all_dropped(self.queue.index).await;
+            self.settling.send_acks();
             self.channel.close(200, "done".into()).await
         };
         // Without an answer the connection is gone, or soon will be.
@@ -232,7 +235,7 @@ impl<'a> Session<'a> {
 
     fn read(&self, incoming: Incoming) -> Unacked {
         let received = now();
-        let Incoming { delivery_tag, exchange, routing_key, redelivered, properties, data, acker } = incoming;
+        let Incoming { delivery_tag, exchange, routing_key, redelivered, properties, data, .. } = incoming;
         let (context, address) = (self.queue.context.clone(), Address { exchange, routing_key });
         let (ledger, origin, ignored) = context.contract.read(&address, redelivered, &properties, received);
         context.warned.about(&context.config.queue, ignored);
@@ -241,10 +244,11 @@ impl<'a> Session<'a> {
         self.check_delay(&delivery);
         let unsettled = self.watch_hold(&delivery);
         let until = Instant::now() + self.queue.ack_timeout.settle_limit();
+        let (channel, lost) = (Arc::downgrade(&self.settling), self.lost.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler { acker, lost: self.lost.clone(), until, _unsettled: unsettled },
+            settler: Settler { channel, tag: delivery_tag, lost, until, _unsettled: unsettled },
             in_flight: InFlight::new(context.clone()),
             context,
             held: None,

@@ -183,7 +183,7 @@ impl Parked {
             let numbered = Numbered { run: &session.run, number, is_canary: false };
             let moved = self.move_one(&message, &held, publishing, request, numbered).await;
             if moved.is_ok() {
-                look.settled(held.ack());
+                look.ack([&held]);
             } else {
                 look.keep(&held);
             }

@@ -4,15 +4,17 @@
 //! subscriptions, each on a channel of its own and each full before the next one begins. They are given back in the same order: on 4.3
 //! by one `basic.nack`, which counts as no delivery; before by closing the channel, because on 3.10 a nack scrambles the order.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::broker::acks::{Ack, SettledTags};
 use crate::broker::answer::answer;
 use crate::broker::name::short;
 use crate::error::{Error, describe};
@@ -60,6 +62,7 @@ struct Subscription {
     /// How many it has brought.
     brought: u64,
     settled: u64,
+    acked: SettledTags,
     is_cancelled: bool,
 }
 
@@ -77,6 +80,14 @@ impl Subscription {
             }
         }
         Ok(())
+    }
+
+    /// One poll queues each frame; waiting until it is written would cut the throughput to a third (lapin 4.12).
+    fn ack(&mut self, tags: Vec<u64>) {
+        self.settled += tags.len() as u64;
+        for Ack { tag, multiple } in self.acked.ack(tags) {
+            let _ = self.channel.basic_ack(tag, BasicAckOptions { multiple }).now_or_never();
+        }
     }
 
     async fn cancel(&mut self, limit: Duration) -> Result<(), Error> {
@@ -195,9 +206,15 @@ impl<'a> Look<'a> {
         self.subscriptions[held.subscription].kept += 1;
     }
 
-    /// The message was acked.
-    pub(crate) fn settled(&mut self, subscription: usize) {
-        self.subscriptions[subscription].settled += 1;
+    /// Acks messages, which have a place elsewhere by now.
+    pub(crate) fn ack<'h>(&mut self, moved: impl IntoIterator<Item = &'h Held>) {
+        let mut tags: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for held in moved {
+            tags.entry(held.subscription).or_default().push(held.delivery.delivery_tag);
+        }
+        for (subscription, tags) in tags {
+            self.subscriptions[subscription].ack(tags);
+        }
     }
 
     /// Gives everything back that is held, each message in its place.
@@ -214,6 +231,7 @@ impl<'a> Look<'a> {
         if subscriptions.iter().any(|subscription| subscription.settled > 0) {
             tokio::time::sleep(LINGER).await;
         }
+        let mut is_all_back = true;
         for subscription in &subscriptions {
             let Subscription { channel, .. } = subscription;
             let before = session.depth(queue.as_str()).await?;
@@ -223,10 +241,13 @@ impl<'a> Look<'a> {
             } else {
                 answer("giving messages back", limit, channel.close(200, "given back".into())).await?;
             }
-            session.returned(&queue, before + u64::from(subscription.kept)).await?;
+            is_all_back &= session.returned(&queue, before + u64::from(subscription.kept)).await?;
         }
         if session.nack_is_free {
-            tokio::time::sleep(LINGER).await;
+            // The broker has the nacks if their messages are back.
+            if !is_all_back {
+                tokio::time::sleep(LINGER).await;
+            }
             for subscription in &subscriptions {
                 let _ = timeout(limit, subscription.channel.close(200, "given back".into())).await;
             }
@@ -241,7 +262,8 @@ impl<'a> Look<'a> {
         let consuming =
             channel.basic_consume(self.queue.clone(), tag, BasicConsumeOptions::default(), FieldTable::default());
         let consumer = answer(&what, limit, consuming).await?;
-        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, settled: 0, is_cancelled: false })
+        let acked = SettledTags::default();
+        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, settled: 0, acked, is_cancelled: false })
     }
 
     /// One message first, for its delivery count. Then as many as are wanted and memory allows.
@@ -262,27 +284,20 @@ impl<'a> Look<'a> {
     }
 }
 
-impl Held {
-    /// Acks it, and tells which subscription brought it.
-    pub(crate) fn ack(&self) -> usize {
-        use futures_util::FutureExt;
-        // One poll queues the frame; waiting until it is written would cut the throughput to a third (lapin 4.12).
-        let _ = self.delivery.acker.ack(lapin::options::BasicAckOptions::default()).now_or_never();
-        self.subscription
-    }
-}
-
 impl Session {
-    /// Waits until a queue has this many messages again, though not for ever: others may take some.
-    async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<(), Error> {
+    /// Waits until a queue has this many messages again, though not for ever: others may take some. Returns whether it has
+    /// exactly so many; others may also have added some.
+    async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
         let until = Instant::now() + RETURN;
         let channel = self.channel().await?;
-        while depth(&channel, queue, self.limit).await? < wanted && Instant::now() < until {
+        let mut there = depth(&channel, queue, self.limit).await?;
+        while there < wanted && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
+            there = depth(&channel, queue, self.limit).await?;
         }
         if let Err(error) = channel.close(200, "done".into()).await {
             tracing::debug!(error = describe(&error), "a channel could not be closed");
         }
-        Ok(())
+        Ok(there == wanted)
     }
 }

@@ -1,6 +1,7 @@
 //! The handle of an operator.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -38,7 +39,7 @@ use crate::topology::{self, Names, Topology};
 #[derive(Debug, Clone)]
 pub struct Parked {
     pub(super) broker: BrokerSettings,
-    pub(super) interpreter: Interpreter,
+    pub(super) interpreter: Arc<Interpreter>,
     pub(super) queue: String,
     pub(super) mask: Mask,
     /// What the queue is like if rehop has declared it.
@@ -61,7 +62,7 @@ impl Parked {
         Ok(Self {
             broker: settings.broker.clone(),
             mask: Mask::new(&settings.mask)?,
-            interpreter: Interpreter { names, place, expiry_header: settings.expiry_header.clone() },
+            interpreter: Arc::new(Interpreter { names, place, expiry_header: settings.expiry_header.clone() }),
             queue,
             declared,
             resolved,

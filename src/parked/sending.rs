@@ -56,15 +56,15 @@ impl Carrier<'_> {
     /// Sends the copy of a message. One that cannot be copied comes back, and stays held.
     pub(super) fn send(
         &mut self,
-        Ready { held, message }: Ready,
+        Ready { mut held, message }: Ready,
         under_way: &mut UnderWay,
         is_canary: bool,
     ) -> Result<Option<Held>, ParkedError> {
         let is_replay = matches!(self.order.action, Move::Replay { .. });
         let number = if is_replay { self.book.expect(message.size) } else { 0 };
-        let numbered = Numbered { run: &self.session.run, number, is_canary };
-        let copy = self.interpreter.copy(&self.order.action, &message, &held.delivery.properties, numbered, now());
-        let copy = match copy {
+        let (action, run, at) = (self.order.action.clone(), self.session.run.clone(), now());
+        let numbered = Numbered { run: &run, number, is_canary };
+        let copy = match self.interpreter.copy(&action, &message, &held.delivery.properties, numbered, at) {
             Ok(copy) => copy,
             Err(immovable) => {
                 if is_replay {
@@ -85,7 +85,13 @@ impl Carrier<'_> {
         }
         let destination = message.destination.as_deref().unwrap_or_default();
         let span = is_replay.then(|| self.tracer.start(destination, &message.chain, message.traceparent.as_deref()));
-        under_way.send(held, copy, span)?;
+        // Needed only if the broker returns a copy, so the original is kept instead of a second copy.
+        let (interpreter, original) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
+        let again = move || {
+            let numbered = Numbered { run: &run, number, is_canary };
+            interpreter.copy(&action, &message, &original, numbered, at).map(|copy| copy.properties).unwrap_or_default()
+        };
+        under_way.send(held, copy, again, span)?;
         Ok(None)
     }
 
@@ -101,20 +107,19 @@ impl Carrier<'_> {
 
     /// Acks the originals of the copies that the broker keeps. The first problem counts.
     pub(super) fn answered(&mut self, look: &mut Look<'_>, answers: Vec<Answered>) -> Result<(), ParkedError> {
-        let mut ended = Ok(());
+        let (mut ended, mut moved) = (Ok(()), Vec::new());
         for (held, answer) in answers {
             match answer {
-                Ok(()) => {
-                    look.settled(held.ack());
-                    self.tally.moved += 1;
-                    self.book.fates.sent += 1;
-                }
+                Ok(()) => moved.push(held),
                 Err(error) => {
                     look.keep(&held);
                     ended = ended.and(Err(error));
                 }
             }
         }
+        look.ack(&moved);
+        self.tally.moved += moved.len() as u64;
+        self.book.fates.sent += moved.len() as u64;
         ended
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use lapin::BasicProperties;
 
 use crate::broker::answer::answer;
 use crate::broker::name::short;
@@ -51,17 +52,22 @@ impl UnderWay {
         self.originals.len()
     }
 
-    /// Takes the body out of the message. The copy is sent at the next [`answers`](Self::answers).
+    /// Takes the body out of the message. The copy is sent at the next [`answers`](Self::answers). `again` writes its properties again.
     ///
     /// # Errors
     ///
     /// When a name does not fit into AMQP, which those that came from the broker do.
-    pub(crate) fn send(&mut self, mut held: Held, copy: Copy, span: Option<ReplaySpan>) -> Result<(), Error> {
+    pub(crate) fn send(
+        &mut self,
+        mut held: Held,
+        copy: Copy,
+        again: impl Fn() -> BasicProperties + Send + Sync + 'static,
+        span: Option<ReplaySpan>,
+    ) -> Result<(), Error> {
         let Copy { exchange, routing_key, properties } = copy;
         let (to, key) = (short(&exchange)?, short(&routing_key)?);
         let (id, body) = (CopyId(self.sent), Bytes::from(std::mem::take(&mut held.delivery.data)));
-        let again = properties.clone();
-        let outgoing = Outgoing::new(to, key, body, properties, move || again.clone());
+        let outgoing = Outgoing::new(to, key, body, properties, again);
         self.sent += 1;
         self.results.push(self.lane.send(LANE, id, Arc::new(outgoing)).boxed());
         self.originals.insert(id, Original { held, to: exchange, span });
