@@ -17,8 +17,8 @@ cases (all of them if none is named):
   parked      parked messages are listed, and then replayed
   tracing     what telemetry costs
 
---quick takes a tenth of the messages and fewer rounds: enough to see that it runs, not enough to compare. --rounds sets how many rounds
-are counted, in the cases with a fixed number of messages.";
+--quick takes a tenth of the messages and fewer rounds: enough to see that it runs, not enough to compare. --rounds N counts N
+rounds; steady, rates and spread ignore it.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Case {

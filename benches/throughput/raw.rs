@@ -133,7 +133,8 @@ impl Client {
         Ok(())
     }
 
-    /// Awaits the ack, because lapin may reorder queued frames, and after a multiple ack every earlier tag is unknown.
+    /// Awaits the ack: lapin's `Acker` runs each call in a task of its own, and after an ack with `multiple` an ack for an earlier tag would
+    /// close the channel.
     async fn ack_batch(&mut self) -> Result<()> {
         if let Some(newest) = self.batch.as_mut().and_then(|batch| batch.drain(..).next_back()) {
             newest.ack(BasicAckOptions { multiple: true }).await?;

@@ -1,59 +1,59 @@
 //! The fewest acks for the deliveries of one channel. Pure.
 //!
-//! An ack may stand for all deliveries up to its own. A quorum queue agrees on each ack separately, so one for a hundred deliveries
-//! costs the broker far less than a hundred.
+//! An ack with `multiple` settles all deliveries up to its tag. A quorum queue replicates each ack separately, so one ack for a hundred
+//! deliveries costs the broker far less than a hundred acks.
 
 use std::collections::BTreeMap;
 
 /// Which deliveries of one channel are settled: acked, or given back.
 #[derive(Debug)]
 pub(crate) struct SettledTags {
-    /// The first delivery that is not. The broker numbers those of a channel from 1.
-    first_left: u64,
-    /// Those after it that are, as runs without a gap, each from its first to its last. So their number is bounded by that of the
-    /// deliveries between them.
-    beyond: BTreeMap<u64, u64>,
+    /// The first unsettled delivery. The broker numbers a channel's deliveries from 1.
+    first_unsettled: u64,
+    /// Settled deliveries after it, as runs: first to last. There are at most as many runs as unsettled deliveries.
+    settled_beyond: BTreeMap<u64, u64>,
 }
 
 /// One `basic.ack`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ack {
     pub(crate) tag: u64,
-    /// Whether it stands for all deliveries before this one, too, that are not settled yet.
+    /// Whether it also acks every earlier delivery that is unsettled.
     pub(crate) multiple: bool,
 }
 
 impl Default for SettledTags {
     fn default() -> Self {
-        Self { first_left: 1, beyond: BTreeMap::new() }
+        Self { first_unsettled: 1, settled_beyond: BTreeMap::new() }
     }
 }
 
 impl SettledTags {
-    /// A delivery is settled: whatever settles it is on its way, before any ack that comes later.
-    pub(crate) fn settled(&mut self, tag: u64) {
-        if tag < self.first_left {
+    /// Marks a delivery as settled. The frame that settles it must be queued before any later ack.
+    pub(crate) fn settle(&mut self, tag: u64) {
+        if tag < self.first_unsettled {
             return;
         }
-        let last = self.beyond.remove(&(tag + 1)).unwrap_or(tag);
-        if tag == self.first_left {
-            self.first_left = last + 1;
+        let last = self.settled_beyond.remove(&(tag + 1)).unwrap_or(tag);
+        if tag == self.first_unsettled {
+            self.first_unsettled = last + 1;
             return;
         }
-        match self.beyond.range_mut(..tag).next_back() {
+        match self.settled_beyond.range_mut(..tag).next_back() {
             Some((_, before)) if *before + 1 == tag => *before = last,
             _ => {
-                self.beyond.insert(tag, last);
+                self.settled_beyond.insert(tag, last);
             }
         }
     }
 
-    /// The acks for these deliveries, none of which is settled yet. Those that come before every delivery that is left need only one.
+    /// Marks these deliveries, none of them settled yet, as settled, and returns the acks to send: one for all before the first unsettled
+    /// delivery, and one for each of the others.
     pub(crate) fn ack(&mut self, tags: Vec<u64>) -> impl Iterator<Item = Ack> {
         for tag in &tags {
-            self.settled(*tag);
+            self.settle(*tag);
         }
-        let (before, single): (Vec<_>, Vec<_>) = tags.into_iter().partition(|tag| *tag < self.first_left);
+        let (before, single): (Vec<_>, Vec<_>) = tags.into_iter().partition(|tag| *tag < self.first_unsettled);
         let several = before.into_iter().max().map(|tag| Ack { tag, multiple: true });
         several.into_iter().chain(single.into_iter().map(|tag| Ack { tag, multiple: false }))
     }
@@ -73,22 +73,22 @@ mod tests {
     }
 
     #[test]
-    fn one_ack_stands_for_all_deliveries_before_the_first_that_is_left() {
+    fn one_ack_settles_all_deliveries_before_the_first_unsettled_one() {
         let mut tags = SettledTags::default();
         assert_eq!(acks(&mut tags, &[2, 1, 5]), [(2, true), (5, false)]);
-        assert_eq!(acks(&mut tags, &[4]), [(4, false)], "3 is left");
-        tags.settled(3);
+        assert_eq!(acks(&mut tags, &[4]), [(4, false)], "3 is unsettled");
+        tags.settle(3);
         assert_eq!(acks(&mut tags, &[6]), [(6, true)]);
         assert_eq!(acks(&mut tags, &[]), []);
     }
 
     #[test]
-    fn what_is_remembered_does_not_grow_while_one_delivery_is_left() {
+    fn what_is_remembered_does_not_grow_while_one_delivery_is_unsettled() {
         let mut tags = SettledTags::default();
-        (2..10_000).for_each(|tag| tags.settled(tag));
-        assert_eq!(tags.beyond.len(), 1);
+        (2..10_000).for_each(|tag| tags.settle(tag));
+        assert_eq!(tags.settled_beyond.len(), 1);
         assert_eq!(acks(&mut tags, &[1]), [(1, true)]);
-        assert_eq!((tags.first_left, tags.beyond.len()), (10_000, 0));
+        assert_eq!((tags.first_unsettled, tags.settled_beyond.len()), (10_000, 0));
     }
 
     #[derive(Debug, Clone)]
@@ -126,7 +126,7 @@ mod tests {
                     Step::GivesBack(place) => if let Some(tag) = here.iter().nth(place % here.len().max(1)).copied() {
                         here.remove(&tag);
                         broker.remove(&tag);
-                        tags.settled(tag);
+                        tags.settle(tag);
                     },
                     Step::Acks(places) => {
                         let is_chosen = |place: usize| places >> (place % 64) & 1 == 1;
@@ -139,7 +139,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(&broker, &here);
-                prop_assert!(tags.beyond.len() <= here.len());
+                prop_assert!(tags.settled_beyond.len() <= here.len());
             }
         }
     }

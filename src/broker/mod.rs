@@ -1,4 +1,4 @@
-//! The broker: connections, and what is declared on it.
+//! The broker: connections, what is declared on it, and how acks are combined.
 
 pub(crate) mod acks;
 pub(crate) mod answer;
@@ -8,4 +8,5 @@ pub(crate) mod keeper;
 pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
+pub(crate) mod settle;
 mod turn;

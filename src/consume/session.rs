@@ -64,7 +64,7 @@ pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
     connection: Arc<Connection>,
     channel: Channel,
-    settling: Arc<SettlingChannel>,
+    settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
     window: watch::Receiver<u16>,
     /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move lapin's large deliveries as it grows.
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
         let session = Self {
             queue,
             connection,
-            settling: SettlingChannel::new(channel.clone()),
+            settling_channel: SettlingChannel::new(channel.clone()),
             channel,
             subscriptions: Subscriptions::default(),
             window: queue.intake.window(queue.index),
@@ -147,6 +147,8 @@ impl<'a> Session<'a> {
         match end {
             SessionEnd::Stopped => self.hand_back_all().await,
             SessionEnd::Lost(_) => {
+                // Its channel may still work: an answer of the broker may have taken too long.
+                self.send_acks();
                 self.lost.cancel();
                 self.queue.intake.lost(self.queue.index);
                 if self.is_ordered() {
@@ -163,11 +165,16 @@ impl<'a> Session<'a> {
         self.lost.cancel();
         let closing = async {
             self.queue.intake.all_dropped(self.queue.index).await;
-            self.settling.send_acks();
+            self.send_acks();
             self.channel.close(200, "done".into()).await
         };
         // Without an answer the connection is gone, or soon will be.
         let _ = self.queue.shutdown.answer("closing a channel", self.queue.answer_timeout, closing).await;
+    }
+
+    /// Sends the acks that were collected.
+    pub(crate) fn send_acks(&self) {
+        self.settling_channel.send_acks();
     }
 
     pub(crate) fn is_ordered(&self) -> bool {
@@ -244,7 +251,7 @@ impl<'a> Session<'a> {
         self.check_delay(&delivery);
         let unsettled = self.watch_hold(&delivery);
         let until = Instant::now() + self.queue.ack_timeout.settle_limit();
-        let (channel, lost) = (Arc::downgrade(&self.settling), self.lost.clone());
+        let (channel, lost) = (Arc::downgrade(&self.settling_channel), self.lost.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,

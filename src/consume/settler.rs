@@ -1,18 +1,20 @@
-//! Acks, rejects and nacks of consumed messages. No other file does.
+//! Settles what a service consumes. No other file acks, rejects or nacks it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 
-use futures_util::FutureExt;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::acks::{Ack, SettledTags};
+use crate::broker::settle::queued;
 
 /// Settles one delivery, on the channel that brought it.
 pub(crate) struct Settler {
-    /// The session owns it: a channel is closed when nothing refers to it any more, and a handler may outlive its session.
+    /// Weak, because lapin closes a channel when its last handle is dropped, and a handler that outlives its session must not keep it
+    /// open.
     pub(crate) channel: Weak<SettlingChannel>,
     pub(crate) tag: u64,
     /// Cancelled when that channel is gone. Nothing can be settled any more, and the broker delivers the message again.
@@ -59,25 +61,28 @@ impl Settler {
     }
 }
 
-/// A channel, and what is settled on it. Acks are collected for a moment, so that one may stand for several deliveries.
+/// So many acks are not collected for longer, whatever else the runtime does.
+const MOST_COLLECTED: usize = 64;
+
+/// A channel, and which of its deliveries are settled. Acks are collected briefly, so that one can settle several deliveries.
 ///
 /// Frames are sent on the channel itself, which keeps their order: lapin runs each call of its `Acker` in a task of its own (4.12). An
 /// ack for several deliveries that overtook the reject of one of them would lose that message.
 pub(crate) struct SettlingChannel {
     channel: Channel,
-    settling: Mutex<Settling>,
+    acks: Mutex<Acks>,
 }
 
 #[derive(Default)]
-struct Settling {
-    tags: SettledTags,
+struct Acks {
+    settled: SettledTags,
     /// To be acked as soon as the tasks that are ready to run have run.
     collected: Vec<u64>,
 }
 
 impl SettlingChannel {
     pub(crate) fn new(channel: Channel) -> Arc<Self> {
-        Arc::new(Self { channel, settling: Mutex::default() })
+        Arc::new(Self { channel, acks: Mutex::default() })
     }
 
     /// False if the channel is gone.
@@ -85,14 +90,16 @@ impl SettlingChannel {
         if !self.channel.status().connected() {
             return false;
         }
-        let mut settling = self.lock();
-        settling.collected.push(tag);
-        let is_first = settling.collected.len() == 1;
-        drop(settling);
-        if is_first {
+        let mut acks = self.lock();
+        acks.collected.push(tag);
+        let count = acks.collected.len();
+        drop(acks);
+        if count == MOST_COLLECTED {
+            self.send_acks();
+        } else if count == 1 {
             let channel = Arc::downgrade(&self);
             tokio::spawn(async move {
-                tokio::task::yield_now().await;
+                after_ready_tasks().await;
                 if let Some(channel) = channel.upgrade() {
                     channel.send_acks();
                 }
@@ -101,32 +108,40 @@ impl SettlingChannel {
         true
     }
 
-    /// Sends the acks that were collected.
+    /// Sends the collected acks now. A session that closes calls this, because the task that would send them may not have run.
     pub(crate) fn send_acks(&self) {
-        let mut settling = self.lock();
-        let collected = std::mem::take(&mut settling.collected);
-        for Ack { tag, multiple } in settling.tags.ack(collected) {
+        let mut acks = self.lock();
+        let collected = std::mem::take(&mut acks.collected);
+        for Ack { tag, multiple } in acks.settled.ack(collected) {
             queued(self.channel.basic_ack(tag, BasicAckOptions { multiple }));
         }
     }
 
-    /// The frame is queued before a later ack may stand for this delivery.
+    /// Queues the frame under the lock, so that no ack with `multiple` overtakes it.
     fn give_back(&self, tag: u64, send: impl FnOnce(&Channel, u64) -> bool) -> bool {
-        let mut settling = self.lock();
+        let mut acks = self.lock();
         let is_queued = send(&self.channel, tag);
         if is_queued {
-            settling.tags.settled(tag);
+            acks.settled.settle(tag);
         }
         is_queued
     }
 
-    fn lock(&self) -> MutexGuard<'_, Settling> {
-        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Acks> {
+        self.acks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Polls once, which queues the frame. Waiting until it is written would gain nothing and cut the throughput to a third (lapin
-/// 4.12). False if the channel was gone and nothing was queued.
-fn queued(frame: impl Future<Output = lapin::Result<()>>) -> bool {
-    frame.now_or_never().is_none_or(|result| result.is_ok())
+/// Lets the tasks run that are ready now. Unlike after tokio's `yield_now`, another thread can go on with this task: a handler may
+/// block the thread.
+async fn after_ready_tasks() {
+    let mut was_polled = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut was_polled, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

@@ -47,7 +47,7 @@ impl Worker {
                     match session.run().await {
                         SessionEnd::Stopped => {
                             self.queue.context.not_consuming(None);
-                            self.finish().await;
+                            self.finish(&session).await;
                             if session.is_ordered() {
                                 session.close().await;
                             }
@@ -95,7 +95,7 @@ impl Worker {
 
     /// Waits for the running handlers, then for their acks to be written. Handlers that run too long leave their messages to
     /// the broker.
-    async fn finish(&self) {
+    async fn finish(&self, session: &Session<'_>) {
         let WorkQueue { intake, index, shutdown, context, .. } = &self.queue;
         if tokio::time::timeout_at(shutdown.handlers_until(), intake.idle(*index)).await.is_err() {
             let unfinished = intake.running(*index) as u64;
@@ -105,6 +105,7 @@ impl Worker {
                 summary.stopped = Stopped::GraceOver;
             });
         }
+        session.send_acks();
         shutdown.within(tokio::time::sleep(CLOSE_DELAY)).await;
     }
 }

@@ -21,7 +21,7 @@ use crate::parked::session::Session;
 use crate::parked::under_way::UnderWay;
 use crate::telemetry::replay::ReplayTracer;
 
-/// How often depths are read and progress is shown.
+/// How often progress is shown, and a reading of depths begins if none is running.
 const TICK: Duration = Duration::from_millis(250);
 /// How many kinds of errors are remembered of the messages that were sent.
 pub(super) const MAX_KINDS: usize = 10_000;
@@ -55,8 +55,8 @@ pub(super) struct State {
 /// How many messages are ready in other queues, where that could be seen.
 struct Depths {
     stray: Option<u64>,
-    /// Of the work queues that messages go to, the most.
-    destinations: u64,
+    /// The depth of the deepest work queue that messages go to.
+    deepest_destination: u64,
 }
 
 /// A message that is to be moved as soon as it may be.
@@ -105,7 +105,7 @@ impl<'a> Carrier<'a> {
     pub(crate) async fn run(&mut self, bound: u64) -> Result<(), ParkedError> {
         let mut under_way = UnderWay::open(self.session).await?;
         self.tally.snapshot = bound;
-        self.state.stray_at_start = self.depths().await?.stray;
+        self.state.stray_at_start = self.read_depths().await?.stray;
         loop {
             let left = bound - self.tally.moved;
             let look = Look::new(self.session, self.queue)?.with_prefetch(self.order.prefetch);
@@ -127,7 +127,13 @@ impl<'a> Carrier<'a> {
         bound: u64,
     ) -> Result<RoundEnd, ParkedError> {
         self.tally.start_again();
-        let end = self.go_through(look, under_way, bound).await;
+        // Read concurrently: while the loop awaited a slow broker, everything in flight would end and nothing new be sent.
+        let mut reading = None;
+        let end = self.go_through(look, under_way, bound, &mut reading).await;
+        if let Some(reading) = reading {
+            // Dropped halfway, it could end the connection before what is under way was acked (lapin 4.12).
+            let _ = reading.await;
+        }
         let drained = self.drain(look, under_way).await;
         let end = end?;
         drained?;
@@ -139,17 +145,16 @@ impl<'a> Carrier<'a> {
         look: &mut Look<'_>,
         under_way: &mut UnderWay,
         bound: u64,
+        reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
         let (mut seen, mut ready) = (0, None::<Ready>);
         let hold_until = Instant::now() + self.order.hold;
         let mut next_tick = Instant::now() + TICK;
-        // Read beside the work: a busy broker takes its time, and what is in flight would have ended meanwhile.
-        let mut reading = None;
         let end = loop {
             let now = Instant::now();
             if now >= next_tick {
                 self.show();
-                reading = reading.or_else(|| Some(self.depths()));
+                reading.get_or_insert_with(|| self.read_depths());
                 next_tick = Instant::now() + TICK;
             }
             let mut wake = next_tick;
@@ -198,8 +203,8 @@ impl<'a> Carrier<'a> {
                 Some(answers) = under_way.answers() => self.answered(look, answers)?,
                 delivery = next_fate(&mut self.fates) => self.note(&delivery),
                 Some(depths) = OptionFuture::from(reading.as_mut()) => {
-                    reading = None;
-                    self.learn(&depths?);
+                    *reading = None;
+                    self.apply_depths(&depths?);
                 }
                 held = look.arrival(), if takes => match held? {
                     None if look.has_more().await? => {}
@@ -242,7 +247,7 @@ impl<'a> Carrier<'a> {
     }
 
     /// Reads the depths that decide whether to go on.
-    fn depths(&self) -> BoxFuture<'a, Result<Depths, Error>> {
+    fn read_depths(&self) -> BoxFuture<'a, Result<Depths, Error>> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
         let is_replay = matches!(self.order.action, Move::Replay { .. });
         let stray = (is_replay && self.queue != stray).then_some(stray);
@@ -256,17 +261,17 @@ impl<'a> Carrier<'a> {
             for queue in &destinations {
                 deepest = deepest.max(session.depth_if_any(queue).await?.unwrap_or(0));
             }
-            Ok(Depths { stray, destinations: deepest })
+            Ok(Depths { stray, deepest_destination: deepest })
         })
     }
 
-    fn learn(&mut self, depths: &Depths) {
+    fn apply_depths(&mut self, depths: &Depths) {
         if let (Some(before), Some(stray)) = (self.state.stray_at_start, depths.stray)
             && stray > before
         {
             self.ramp.stop(Stop::StrayGrew);
         }
-        self.state.is_paused = self.order.max_ready.is_some_and(|most| depths.destinations > most);
+        self.state.is_paused = self.order.max_ready.is_some_and(|most| depths.deepest_destination > most);
     }
 
     fn show(&mut self) {

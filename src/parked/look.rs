@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
 use lapin::types::{FieldTable, ShortString};
@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::broker::acks::{Ack, SettledTags};
 use crate::broker::answer::answer;
 use crate::broker::name::short;
+use crate::broker::settle::queued;
 use crate::error::{Error, describe};
 use crate::parked::session::{Session, depth};
 
@@ -61,8 +62,8 @@ struct Subscription {
     kept: u16,
     /// How many it has brought.
     brought: u64,
-    settled: u64,
-    acked: SettledTags,
+    acked: u64,
+    settled: SettledTags,
     is_cancelled: bool,
 }
 
@@ -71,7 +72,7 @@ impl Subscription {
     /// before it.
     async fn arrive(&mut self, session: &Session, queue: &ShortString) -> Result<(), Error> {
         let until = Instant::now() + ARRIVAL;
-        while self.brought < u64::from(self.prefetch) + self.settled && Instant::now() < until {
+        while self.brought < u64::from(self.prefetch) + self.acked && Instant::now() < until {
             match timeout(ARRIVAL / 20, self.consumer.next()).await {
                 Ok(Some(Ok(_))) => self.brought += 1,
                 Ok(_) => break,
@@ -82,12 +83,17 @@ impl Subscription {
         Ok(())
     }
 
-    /// One poll queues each frame; waiting until it is written would cut the throughput to a third (lapin 4.12).
     fn ack(&mut self, tags: Vec<u64>) {
-        self.settled += tags.len() as u64;
-        for Ack { tag, multiple } in self.acked.ack(tags) {
-            let _ = self.channel.basic_ack(tag, BasicAckOptions { multiple }).now_or_never();
+        self.acked += tags.len() as u64;
+        for Ack { tag, multiple } in self.settled.ack(tags) {
+            // Without the channel, the broker delivers the message again.
+            let _ = queued(self.channel.basic_ack(tag, BasicAckOptions { multiple }));
         }
+    }
+
+    /// How many of its messages the broker counts as held here.
+    fn unacked(&self) -> u64 {
+        self.brought - self.acked
     }
 
     async fn cancel(&mut self, limit: Duration) -> Result<(), Error> {
@@ -198,7 +204,7 @@ impl<'a> Look<'a> {
         let ready = self.session.depth(self.queue.as_str()).await?;
         self.silences = if ready > 0 { 0 } else { self.silences + 1 };
         let last = &self.subscriptions[self.subscriptions.len() - 1];
-        Ok(ready > 0 || last.brought - last.settled > u64::from(last.kept) || self.silences < SILENCES)
+        Ok(ready > 0 || last.unacked() > u64::from(last.kept) || self.silences < SILENCES)
     }
 
     /// The message stays held until everything is given back.
@@ -206,7 +212,7 @@ impl<'a> Look<'a> {
         self.subscriptions[held.subscription].kept += 1;
     }
 
-    /// Acks messages, which have a place elsewhere by now.
+    /// Acks messages whose copies are confirmed.
     pub(crate) fn ack<'h>(&mut self, moved: impl IntoIterator<Item = &'h Held>) {
         let mut tags: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for held in moved {
@@ -228,7 +234,7 @@ impl<'a> Look<'a> {
         for subscription in &mut subscriptions {
             subscription.cancel(limit).await?;
         }
-        if subscriptions.iter().any(|subscription| subscription.settled > 0) {
+        if subscriptions.iter().any(|subscription| subscription.acked > 0) {
             tokio::time::sleep(LINGER).await;
         }
         let mut is_all_back = true;
@@ -241,10 +247,10 @@ impl<'a> Look<'a> {
             } else {
                 answer("giving messages back", limit, channel.close(200, "given back".into())).await?;
             }
-            is_all_back &= session.returned(&queue, before + u64::from(subscription.kept)).await?;
+            is_all_back &= session.returned(&queue, before + subscription.unacked()).await?;
         }
         if session.nack_is_free {
-            // The broker has the nacks if their messages are back.
+            // Once its messages are back, the broker has processed the nack, and closing cannot lose it.
             if !is_all_back {
                 tokio::time::sleep(LINGER).await;
             }
@@ -262,8 +268,8 @@ impl<'a> Look<'a> {
         let consuming =
             channel.basic_consume(self.queue.clone(), tag, BasicConsumeOptions::default(), FieldTable::default());
         let consumer = answer(&what, limit, consuming).await?;
-        let acked = SettledTags::default();
-        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, settled: 0, acked, is_cancelled: false })
+        let settled = SettledTags::default();
+        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
     }
 
     /// One message first, for its delivery count. Then as many as are wanted and memory allows.
@@ -285,8 +291,8 @@ impl<'a> Look<'a> {
 }
 
 impl Session {
-    /// Waits until a queue has this many messages again, though not for ever: others may take some. Returns whether it has
-    /// exactly so many; others may also have added some.
+    /// Waits until a queue has this many messages again, though not forever: others may take some. Returns whether it has
+    /// exactly that many: with more, it is unclear whose they are.
     async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
         let until = Instant::now() + RETURN;
         let channel = self.channel().await?;

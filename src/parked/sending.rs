@@ -85,13 +85,14 @@ impl Carrier<'_> {
         }
         let destination = message.destination.as_deref().unwrap_or_default();
         let span = is_replay.then(|| self.tracer.start(destination, &message.chain, message.traceparent.as_deref()));
-        // Needed only if the broker returns a copy, so the original is kept instead of a second copy.
+        // Used only to recognise a returned copy. Keeping the original's properties is cheaper than cloning the copy's.
         let (interpreter, original) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
-        let again = move || {
+        let write = move || {
             let numbered = Numbered { run: &run, number, is_canary };
+            // It succeeded above with the same arguments.
             interpreter.copy(&action, &message, &original, numbered, at).map(|copy| copy.properties).unwrap_or_default()
         };
-        under_way.send(held, copy, again, span)?;
+        under_way.send(held, copy, write, span)?;
         Ok(None)
     }
 

@@ -52,7 +52,8 @@ impl UnderWay {
         self.originals.len()
     }
 
-    /// Takes the body out of the message. The copy is sent at the next [`answers`](Self::answers). `again` writes its properties again.
+    /// Takes the body out of the message. The copy is sent at the next [`answers`](Self::answers). `write` gives the
+    /// copy's properties again.
     ///
     /// # Errors
     ///
@@ -61,13 +62,13 @@ impl UnderWay {
         &mut self,
         mut held: Held,
         copy: Copy,
-        again: impl Fn() -> BasicProperties + Send + Sync + 'static,
+        write: impl Fn() -> BasicProperties + Send + Sync + 'static,
         span: Option<ReplaySpan>,
     ) -> Result<(), Error> {
         let Copy { exchange, routing_key, properties } = copy;
         let (to, key) = (short(&exchange)?, short(&routing_key)?);
         let (id, body) = (CopyId(self.sent), Bytes::from(std::mem::take(&mut held.delivery.data)));
-        let outgoing = Outgoing::new(to, key, body, properties, again);
+        let outgoing = Outgoing::new(to, key, body, properties, write);
         self.sent += 1;
         self.results.push(self.lane.send(LANE, id, Arc::new(outgoing)).boxed());
         self.originals.insert(id, Original { held, to: exchange, span });

@@ -1,7 +1,7 @@
 //! Prefetch and concurrency.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rehop::Failure;
@@ -35,6 +35,39 @@ async fn as_many_handlers_run_at_once_as_concurrency_allows_and_no_more() {
     done.reaches(60).await;
     assert_eq!(run.stop().await.handled, 60);
     assert_eq!(most.load(Ordering::SeqCst), 4);
+}
+
+/// Acks are collected by a task that could run on the thread that a handler blocks. Without them the broker would soon deliver nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn handlers_that_block_three_of_four_threads_hold_back_no_ack_of_the_others() {
+    let mut fixture = Fixture::new("blocked-threads").await;
+    fixture.consume().prefetch = Some(10);
+    fixture.consume().concurrency = Some(10);
+    fixture.declare().await;
+    let bodies = (0..3).flat_map(|_| ["fast"; 4].into_iter().chain(["blocks"])).chain(["fast"; 200]);
+    let queue = fixture.queue.clone();
+    fixture.client.publish_many(bodies.map(|body| Publish::to_queue(&queue).body(body))).await.unwrap();
+    let (fast, gate) = (Log::default(), Arc::new((Mutex::new(false), Condvar::new())));
+    let (log, closed) = (fast.clone(), gate.clone());
+    let run = fixture
+        .serve(move |message| {
+            let (blocks, log, closed) = (message.raw_body() == "blocks", log.clone(), closed.clone());
+            async move {
+                if blocks {
+                    let (is_open, opened) = &*closed;
+                    // A limit, because a runtime whose thread is blocked cannot be dropped.
+                    let _ = opened.wait_timeout_while(is_open.lock().unwrap(), SOON * 2, |is_open| !*is_open).unwrap();
+                } else {
+                    log.push(());
+                }
+                Ok(())
+            }
+        })
+        .await;
+    fast.reaches(212).await;
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    assert_eq!(run.stop().await.handled, 215);
 }
 
 /// The service may hold one more than the prefetch, because it takes a first delivery alone before the window opens.

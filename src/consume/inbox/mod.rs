@@ -10,10 +10,12 @@
 //!   this process would be charged for whatever else kills the process meanwhile, so nothing else starts during a short wait
 //!   ([`standstill`]).
 //! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
-//!   charged. One that is full of deliveries that wait in this process ends too, and another one takes its place.
+//!   charged.
+//! - **A subscription whose deliveries all wait in this process is replaced**, so that they do not hold up the others.
 //! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
 //!   back, lets it hold one for each handler, and more as deliveries are settled. After a suspect it holds at most an eighth
-//!   of what it has settled since, until it has settled enough.
+//!   of what it has settled since, until it has settled enough. What waits in this process does not count towards this; `prefetch`
+//!   bounds it.
 //! - **What handlers gave back** ([`requeued`]), and what a lost channel held, is not suspect when it comes back: this process
 //!   survived it.
 //! - **Queues take turns** ([`turn`]) until each has brought a fresh delivery, or a few deliveries are proven: a message that
@@ -171,13 +173,14 @@ impl<T> Inbox<T> {
         if held.has_suspects() {
             return 0;
         }
+        if held.is_full_of_waits() {
+            // Ends it: the broker counts only a subscription's own deliveries, so another one can bring more.
+            return 0;
+        }
         let proven = match self.takes_first(held) {
             true => u16::from(self.may_take_first(queue)),
             false => self.proof.window(held.rules.concurrency),
         };
-        if held.is_full_of_waits() {
-            return 0;
-        }
         held.in_steps(proven.min(held.rules.prefetch), held.paced(self.stuck(queue, now)).min(held.room()))
     }
 

@@ -187,7 +187,7 @@ impl<T> QueueInbox<T> {
         let Running { subscription, redeliveries, started, is_suspect, place, .. } = *running;
         self.running -= 1;
         self.pace.finished(now.saturating_duration_since(started));
-        let headroom = self.rules.delivery_limit.saturating_sub(redeliveries.count);
+        let headroom = self.headroom(redeliveries);
         let is_endangered = is_suspect && headroom <= LAST_CHARGES && due <= now + LONGEST;
         self.endangered += usize::from(is_endangered);
         let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
@@ -236,8 +236,7 @@ impl<T> QueueInbox<T> {
     ) where
         T: Fingerprint,
     {
-        let count = redeliveries.count;
-        let headroom = self.rules.delivery_limit.saturating_sub(count);
+        let headroom = self.headroom(redeliveries);
         let subscription = self.subscription.number;
         let (place, is_endangered) = (None, false);
         let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place, is_endangered };
@@ -259,6 +258,11 @@ impl<T> QueueInbox<T> {
                 self.suspects.insert(Rank::new(headroom, number, draw), waiting);
             }
         }
+    }
+
+    /// How many more charges a message can afford.
+    fn headroom(&self, redeliveries: Redeliveries) -> u32 {
+        self.rules.delivery_limit.saturating_sub(redeliveries.count)
     }
 
     pub(super) fn is_fresh(&self) -> bool {
@@ -422,21 +426,25 @@ impl<T> QueueInbox<T> {
         }
     }
 
-    /// How many deliveries the subscription may bring beside those of earlier ones, which the broker does not count any more.
+    /// How much of `prefetch` is left for the present subscription: the broker no longer counts what earlier ones brought.
     pub(super) fn room(&self) -> u16 {
         self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
     }
 
-    /// Whether the subscription brings nothing more because all that it brought waits here between two attempts, and another
-    /// one could bring something.
+    /// Whether everything that the subscription may bring waits here between two attempts, and another one could bring more. Not
+    /// while a suspect near its limit waits here: what another one brings may kill the process, which would charge it.
     pub(super) fn is_full_of_waits(&self) -> bool {
-        let Subscription { number, prefetch, unsettled } = self.subscription;
-        let (full, is_full) = (usize::from(prefetch), unsettled >= usize::from(prefetch));
-        is_full
-            && prefetch > 0
-            && self.held.len() >= full
+        let Subscription { number, prefetch, .. } = self.subscription;
+        let is_of_it = |held: &&Held<T>| held.waiting.subscription == number;
+        // The cheapest first.
+        prefetch > 0
+            && self.held.len() >= usize::from(prefetch)
             && self.room() > prefetch
-            && self.held.values().filter(|held| held.waiting.subscription == number).count() >= full
+            && self.held.values().filter(is_of_it).count() >= usize::from(prefetch)
+            && !self
+                .held
+                .values()
+                .any(|held| held.rank.is_some() && self.headroom(held.waiting.redeliveries) <= LAST_CHARGES)
     }
 
     /// How many of the deliveries here were brought by earlier subscriptions.
@@ -444,10 +452,10 @@ impl<T> QueueInbox<T> {
         self.waiting() + self.held.len() + self.running - self.subscription.unsettled
     }
 
-    /// The window for this pace, if `open` is the widest that is allowed. Each step takes one more subscription, so below `open` it
+    /// The window within this limit, if `open` is the widest that is allowed. Each step takes one more subscription, so below `open` it
     /// widens only where it can double.
-    pub(super) fn in_steps(&self, open: u16, paced: u16) -> u16 {
-        let (present, wanted) = (self.subscription.prefetch, open.min(paced));
+    pub(super) fn in_steps(&self, open: u16, limit: u16) -> u16 {
+        let (present, wanted) = (self.subscription.prefetch, open.min(limit));
         let is_small_step = wanted > present && wanted < present.saturating_mul(2);
         if wanted < open && is_small_step { present } else { wanted }
     }

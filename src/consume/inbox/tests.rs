@@ -673,7 +673,7 @@ fn what_is_held_takes_no_slot_and_runs_first_when_it_is_due() {
     assert!(inbox.start(due + seconds(9)).is_none());
 }
 
-/// With one handler, and after a crash, the window is for one delivery. If that one waits, others are to come all the same.
+/// With one handler at first, or after a crash, the window is one delivery. If that one waits, others must still be delivered.
 #[test]
 fn a_subscription_that_is_full_of_waits_ends_and_another_one_takes_its_place() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
@@ -696,6 +696,20 @@ fn a_subscription_that_is_full_of_waits_ends_and_another_one_takes_its_place() {
     let (ticket, _) = started(&mut inbox, due);
     inbox.finish(ticket, due);
     assert_eq!(inbox.window(queue, due), 2, "there is room for one more");
+}
+
+/// Otherwise whatever comes next could kill the process, which would charge it.
+#[test]
+fn a_subscription_full_of_waits_stays_while_a_suspect_near_its_limit_waits() {
+    for (count, window) in [(7, 0), (8, 1)] {
+        let (mut inbox, now) = (Inbox::new(0), Instant::now());
+        let queue = inbox.add(RULES);
+        inbox.subscribed(queue, 1, now);
+        inbox.arrive(queue, Some(count), now, 1);
+        let (ticket, item) = started(&mut inbox, now);
+        assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
+        assert_eq!(inbox.window(queue, now + ACK_FLUSH_TIME), window, "of {}", RULES.delivery_limit);
+    }
 }
 
 /// One attempt that does not kill says little about the next.

@@ -106,7 +106,8 @@ impl Scenario {
         let processes = draws.within(1, range.processes);
         let rules: Vec<_> = (0..draws.within(1, range.queues)).map(|_| rules(draws, range)).collect();
         let typical: Vec<_> = rules.iter().map(|_| draws.pick(&[1, 5, 20, 100, 1000])).collect();
-        let waits: Vec<_> = rules.iter().map(|_| draws.pick(&[None, None, Some(0), Some(100), Some(3000)])).collect();
+        let waits: Vec<_> =
+            rules.iter().map(|_| draws.pick(&[None, None, Some(0), Some(100), Some(3000), Some(20_000)])).collect();
         let waits = waits.into_iter().map(|wait| wait.filter(|_| range.waits)).collect();
         let mut messages = messages(draws, range, &rules, &typical);
         poison(draws, range, &mut messages, &typical);
