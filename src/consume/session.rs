@@ -148,7 +148,7 @@ impl<'a> Session<'a> {
             SessionEnd::Stopped => self.hand_back_all().await,
             SessionEnd::Lost(_) => {
                 // Its channel may still work: an answer of the broker may have taken too long.
-                self.send_acks();
+                self.send_settlements();
                 self.lost.cancel();
                 self.queue.intake.lost(self.queue.index);
                 if self.is_ordered() {
@@ -165,16 +165,16 @@ impl<'a> Session<'a> {
         self.lost.cancel();
         let closing = async {
             self.queue.intake.all_dropped(self.queue.index).await;
-            self.send_acks();
+            self.send_settlements();
             self.channel.close(200, "done".into()).await
         };
         // Without an answer the connection is gone, or soon will be.
         let _ = self.queue.shutdown.answer("closing a channel", self.queue.answer_timeout, closing).await;
     }
 
-    /// Sends the acks that were collected.
-    pub(crate) fn send_acks(&self) {
-        self.settling_channel.send_acks();
+    /// Sends the acks, rejects and nacks that were collected.
+    pub(crate) fn send_settlements(&self) {
+        self.settling_channel.send();
     }
 
     pub(crate) fn is_ordered(&self) -> bool {

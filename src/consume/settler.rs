@@ -36,99 +36,113 @@ impl Settler {
     }
 
     pub(crate) fn ack(&self) -> bool {
-        self.channel.upgrade().is_some_and(|channel| channel.ack(self.tag))
+        self.settle(How::Ack)
     }
 
     /// Back to the head of the queue, and counted. With reject, because since 4.3 a nack does not count towards the delivery limit.
     pub(crate) fn requeue(&self) -> bool {
-        self.give_back(|channel, tag| queued(channel.basic_reject(tag, BasicRejectOptions { requeue: true })))
+        self.settle(How::Reject { requeue: true })
     }
 
     /// To wherever the queue dead-letters.
     pub(crate) fn dead_letter(&self) -> bool {
-        self.give_back(|channel, tag| queued(channel.basic_reject(tag, BasicRejectOptions { requeue: false })))
+        self.settle(How::Reject { requeue: false })
     }
 
     /// Back to the queue. 4.3 does not count this towards the delivery limit, and delays it if the queue has delayed retries; 3.10
     /// and 4.0 count every return.
     pub(crate) fn nack(&self) -> bool {
-        let options = BasicNackOptions { requeue: true, multiple: false };
-        self.give_back(|channel, tag| queued(channel.basic_nack(tag, options)))
+        self.settle(How::Nack)
     }
 
-    fn give_back(&self, send: impl FnOnce(&Channel, u64) -> bool) -> bool {
-        self.channel.upgrade().is_some_and(|channel| channel.give_back(self.tag, send))
+    /// False if the channel is gone.
+    fn settle(&self, how: How) -> bool {
+        self.channel.upgrade().is_some_and(|channel| channel.settle(self.tag, how))
     }
 }
 
-/// So many acks are not collected for longer, whatever else the runtime does.
+/// How a delivery is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Ack,
+    Reject { requeue: bool },
+    Nack,
+}
+
+/// So many settlements are not collected for longer, whatever else the runtime does.
 const MOST_COLLECTED: usize = 64;
 
-/// A channel, and which of its deliveries are settled. Acks are collected briefly, so that one can settle several deliveries.
+/// A channel, and which of its deliveries are settled. Settlements are collected briefly, so that one ack can stand for several, and
+/// lapin writes all of them at once.
 ///
 /// Frames are sent on the channel itself, which keeps their order: lapin runs each call of its `Acker` in a task of its own (4.12). An
 /// ack for several deliveries that overtook the reject of one of them would lose that message.
 pub(crate) struct SettlingChannel {
     channel: Channel,
-    acks: Mutex<Acks>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Acks {
+struct State {
     settled: SettledTags,
-    /// To be acked as soon as the tasks that are ready to run have run.
-    collected: Vec<u64>,
+    /// To be settled as soon as the tasks that are ready to run have run.
+    collected: Vec<(u64, How)>,
 }
 
 impl SettlingChannel {
     pub(crate) fn new(channel: Channel) -> Arc<Self> {
-        Arc::new(Self { channel, acks: Mutex::default() })
+        Arc::new(Self { channel, state: Mutex::default() })
     }
 
     /// False if the channel is gone.
-    fn ack(self: Arc<Self>, tag: u64) -> bool {
+    fn settle(self: Arc<Self>, tag: u64, how: How) -> bool {
         if !self.channel.status().connected() {
             return false;
         }
-        let mut acks = self.lock();
-        acks.collected.push(tag);
-        let count = acks.collected.len();
-        drop(acks);
+        let mut state = self.lock();
+        state.collected.push((tag, how));
+        let count = state.collected.len();
+        drop(state);
         if count == MOST_COLLECTED {
-            self.send_acks();
+            self.send();
         } else if count == 1 {
             let channel = Arc::downgrade(&self);
             tokio::spawn(async move {
                 after_ready_tasks().await;
                 if let Some(channel) = channel.upgrade() {
-                    channel.send_acks();
+                    channel.send();
                 }
             });
         }
         true
     }
 
-    /// Sends the collected acks now. A session that closes calls this, because the task that would send them may not have run.
-    pub(crate) fn send_acks(&self) {
-        let mut acks = self.lock();
-        let collected = std::mem::take(&mut acks.collected);
-        for Ack { tag, multiple } in acks.settled.ack(collected) {
+    /// Sends what was collected. A session that closes calls this, because the task that would do it may not have run.
+    ///
+    /// Under the lock, so that no ack for several deliveries overtakes a reject. The acks come last, for the same reason.
+    pub(crate) fn send(&self) {
+        let mut state = self.lock();
+        let mut acked = Vec::new();
+        for (tag, how) in std::mem::take(&mut state.collected) {
+            let is_queued = match how {
+                How::Ack => {
+                    acked.push(tag);
+                    continue;
+                }
+                How::Reject { requeue } => queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue })),
+                How::Nack => queued(self.channel.basic_nack(tag, BasicNackOptions { requeue: true, multiple: false })),
+            };
+            if is_queued {
+                state.settled.settle(tag);
+            }
+        }
+        for Ack { tag, multiple } in state.settled.ack(acked) {
             queued(self.channel.basic_ack(tag, BasicAckOptions { multiple }));
         }
     }
 
-    /// Queues the frame under the lock, so that no ack with `multiple` overtakes it.
-    fn give_back(&self, tag: u64, send: impl FnOnce(&Channel, u64) -> bool) -> bool {
-        let mut acks = self.lock();
-        let is_queued = send(&self.channel, tag);
-        if is_queued {
-            acks.settled.settle(tag);
-        }
-        is_queued
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Acks> {
-        self.acks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -105,7 +105,7 @@ impl Worker {
                 summary.stopped = Stopped::GraceOver;
             });
         }
-        session.send_acks();
+        session.send_settlements();
         shutdown.within(tokio::time::sleep(CLOSE_DELAY)).await;
     }
 }

@@ -37,7 +37,7 @@ async fn as_many_handlers_run_at_once_as_concurrency_allows_and_no_more() {
     assert_eq!(most.load(Ordering::SeqCst), 4);
 }
 
-/// Acks are collected by a task that could run on the thread that a handler blocks. Without them the broker would soon deliver nothing.
+/// Collected acks are sent by a task that could be on the thread that a handler blocks. Without them the broker would soon deliver nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn handlers_that_block_three_of_four_threads_hold_back_no_ack_of_the_others() {
     let mut fixture = Fixture::new("blocked-threads").await;
