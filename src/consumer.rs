@@ -151,8 +151,8 @@ impl<T, H, D> Consumer<T, H, D> {
         self
     }
 
-    /// Calls this function for each failed attempt, and for each message that is parked or discarded without one, after the outcome
-    /// has reached the broker. It is meant for alerts and counts of your own.
+    /// Calls this function for each failed attempt, and for each message that is parked or discarded without one, once the outcome is
+    /// settled: a copy is confirmed by then, and the ack or the reject leaves at once. It is meant for alerts and counts of your own.
     ///
     /// It runs between two messages and must not block. A panic in it is logged and changes nothing. A requeued message may be
     /// attempted again before its requeue is reported. Messages that could not be settled are not reported, because they come

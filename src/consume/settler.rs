@@ -146,6 +146,13 @@ impl SettlingChannel {
     }
 }
 
+/// A session may be lost although its channel still works, as when the broker answers too late.
+impl Drop for SettlingChannel {
+    fn drop(&mut self) {
+        self.send();
+    }
+}
+
 /// Lets the tasks run that are ready now. Unlike after tokio's `yield_now`, another thread can go on with this task: a handler may
 /// block the thread.
 async fn after_ready_tasks() {

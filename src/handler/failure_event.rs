@@ -10,7 +10,7 @@ pub(crate) type OnFailure = Arc<dyn Fn(&FailureEvent<'_>) + Send + Sync>;
 
 /// An attempt that failed, or a message that was parked or discarded without one.
 ///
-/// [`Consumer::on_failure`](crate::Consumer::on_failure) passes it on after the outcome has reached the broker.
+/// [`Consumer::on_failure`](crate::Consumer::on_failure) passes it on once the outcome is settled.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct FailureEvent<'a> {

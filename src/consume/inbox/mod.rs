@@ -40,7 +40,7 @@
 //!   10 s, and for longer the more often it came back, but not forever;
 //! - a broker that is further away: a process may open its window with a fresh message before what came back is delivered (about one
 //!   world in 12,000 with 20 ms);
-//! - waits in the process: they hold up nothing else for more than 10 s in 70, so a crash by another message may charge what waits;
+//! - waits in the process: they stop the other queues for no more than 10 s in 70, so a crash by another message may charge what waits;
 //! - repeated deaths for other reasons, or lost channels: they charge messages, and there is no culprit to isolate.
 //!
 //! Architecture invariant: pure. No channel, no task, no clock, no randomness: time and random numbers are arguments.
