@@ -30,6 +30,11 @@ const LOOK_FIRST: Duration = Duration::from_secs(2);
 /// How many of these looks lie between two declarations of everything.
 const DECLARE_EVERY: u32 = 4;
 
+/// The work queue of a queue's own part.
+fn work_queue(topology: &Topology) -> &str {
+    topology.queues.iter().find(|queue| queue.role == Role::Work).map_or("", |queue| &queue.name)
+}
+
 /// The one owner of a service's topology.
 pub(crate) struct Keeper {
     link: Arc<Link>,
@@ -66,8 +71,7 @@ impl Keeper {
             self.declare_or_report(connection, &self.shared, is_new).await?;
             declared.shared_on = Some(Arc::downgrade(connection));
         }
-        let work = queue.queues.iter().find(|queue| queue.role == Role::Work);
-        let name = work.map(|queue| queue.name.clone()).unwrap_or_default();
+        let name = work_queue(queue).to_owned();
         let is_new = !declared.queues.contains(&name);
         drop(declared);
         self.declare_or_report(connection, queue, is_new).await?;
@@ -84,18 +88,20 @@ impl Keeper {
         failures.into_iter().find(|failure| failure.is_of_work_queue).map_or(Ok(()), |failure| Err(failure.error))
     }
 
-    /// Declares everything again, because somebody may have deleted a part of it. Does nothing before the first declaration, which
-    /// is left to a consumer that starts, and says what is wrong.
+    /// Declares everything again that was declared before, because somebody may have deleted a part of it. The first declaration is left
+    /// to a consumer that starts: it says what is wrong, and checks what the broker can do.
     pub(crate) async fn repair(&self) {
-        let is_declared = self.declared.lock().await.shared_on.as_ref().is_some_and(|on| on.strong_count() > 0);
-        if !is_declared {
+        let declared = self.declared.lock().await;
+        if declared.shared_on.as_ref().is_none_or(|on| on.strong_count() == 0) {
             return;
         }
+        let queues: Vec<_> = self.queues.iter().filter(|queue| declared.queues.contains(work_queue(queue))).collect();
+        drop(declared);
         let connection = match self.link.get().await {
             Ok(connection) => connection,
             Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
         };
-        for topology in std::iter::once(&self.shared).chain(&self.queues) {
+        for topology in std::iter::once(&self.shared).chain(queues) {
             match topology.establish_each(&connection, self.mode, self.link.answer_timeout()).await {
                 Ok(failures) => self.report(topology, &failures),
                 Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
