@@ -1,4 +1,4 @@
-//! The fewest acks for the deliveries of one channel. Pure.
+//! The fewest frames that settle the deliveries of one channel. Pure.
 //!
 //! An ack with `multiple` settles all deliveries up to its tag. A quorum queue replicates each ack separately, so one ack for a hundred
 //! deliveries costs the broker far less than a hundred acks.
@@ -14,8 +14,24 @@ pub(crate) struct SettledTags {
     settled_beyond: BTreeMap<u64, u64>,
 }
 
+/// How a delivery is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    Ack,
+    Reject { requeue: bool },
+    Nack,
+}
+
+/// A frame that settles one delivery, or several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frame {
+    Ack(Ack),
+    Reject { tag: u64, requeue: bool },
+    Nack { tag: u64 },
+}
+
 /// One `basic.ack`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ack {
     pub(crate) tag: u64,
     /// Whether it also acks every earlier delivery that is unsettled.
@@ -44,6 +60,29 @@ impl SettledTags {
             _ => {
                 self.settled_beyond.insert(tag, last);
             }
+        }
+    }
+
+    /// Settles these deliveries, none of them settled yet. `send` queues a frame, and returns false if it could not.
+    ///
+    /// The acks come last: one that acks several deliveries would lose a message whose reject it overtakes.
+    pub(crate) fn settle_all(&mut self, deliveries: Vec<(u64, Settlement)>, mut send: impl FnMut(Frame) -> bool) {
+        let mut acked = Vec::new();
+        for (tag, how) in deliveries {
+            let frame = match how {
+                Settlement::Ack => {
+                    acked.push(tag);
+                    continue;
+                }
+                Settlement::Reject { requeue } => Frame::Reject { tag, requeue },
+                Settlement::Nack => Frame::Nack { tag },
+            };
+            if send(frame) {
+                self.settle(tag);
+            }
+        }
+        for ack in self.ack(acked) {
+            send(Frame::Ack(ack));
         }
     }
 
@@ -91,55 +130,94 @@ mod tests {
         assert_eq!((tags.first_unsettled, tags.settled_beyond.len()), (10_000, 0));
     }
 
+    /// The delivery at this place among the unsettled ones, how it is settled, and whether its frame can be queued.
+    type Settles = (usize, Settlement, bool);
+
     #[derive(Debug, Clone)]
     enum Step {
         Arrives,
-        /// Gives back the delivery at this place.
-        GivesBack(usize),
-        /// Acks the deliveries at the places of the ones.
-        Acks(u64),
+        Settle(Vec<Settles>),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            4 => Just(Step::Arrives),
-            1 => any::<usize>().prop_map(Step::GivesBack),
-            2 => any::<u64>().prop_map(Step::Acks),
+        let how = prop_oneof![
+            4 => Just(Settlement::Ack),
+            1 => any::<bool>().prop_map(|requeue| Settlement::Reject { requeue }),
+            1 => Just(Settlement::Nack),
         ];
+        let settles = prop::collection::vec((any::<usize>(), how, prop::bool::weighted(0.9)), 0..8);
+        let step = prop_oneof![4 => Just(Step::Arrives), 2 => settles.prop_map(Step::Settle)];
         prop::collection::vec(step, 0..80)
+    }
+
+    /// What the broker holds, by the meaning that AMQP gives to an ack of several deliveries, and what became of the rest.
+    #[derive(Default)]
+    struct Broker {
+        held: BTreeSet<u64>,
+        acked: BTreeSet<u64>,
+        given_back: BTreeSet<u64>,
+    }
+
+    impl Broker {
+        /// False where a broker closes the channel over an unknown delivery.
+        fn receives(&mut self, frame: Frame) -> bool {
+            match frame {
+                Frame::Ack(Ack { tag, multiple }) => {
+                    let acked: Vec<_> =
+                        self.held.iter().copied().filter(|held| *held == tag || multiple && *held < tag).collect();
+                    self.held.retain(|held| !acked.contains(held));
+                    self.acked.extend(&acked);
+                    acked.contains(&tag)
+                }
+                Frame::Reject { tag, .. } | Frame::Nack { tag } => {
+                    self.given_back.insert(tag) && self.held.remove(&tag)
+                }
+            }
+        }
     }
 
     proptest! {
         #![proptest_config(inputs(256))]
 
-        /// `broker` is what the broker holds, by the meaning that AMQP gives to an ack of several deliveries.
         #[test]
-        fn exactly_the_deliveries_that_are_named_are_acked(steps in steps()) {
-            let (mut tags, mut broker, mut here, mut last) = (SettledTags::default(), BTreeSet::new(), BTreeSet::new(), 0);
+        fn each_delivery_is_settled_as_it_was_said_and_no_other(steps in steps()) {
+            let (mut tags, mut broker, mut here, mut last) = (SettledTags::default(), Broker::default(), Vec::new(), 0);
+            let (mut acked, mut given_back) = (BTreeSet::new(), BTreeSet::new());
             for step in steps {
                 match step {
                     Step::Arrives => {
                         last += 1;
-                        broker.insert(last);
-                        here.insert(last);
+                        broker.held.insert(last);
+                        here.push(last);
                     }
-                    Step::GivesBack(place) => if let Some(tag) = here.iter().nth(place % here.len().max(1)).copied() {
-                        here.remove(&tag);
-                        broker.remove(&tag);
-                        tags.settle(tag);
-                    },
-                    Step::Acks(places) => {
-                        let is_chosen = |place: usize| places >> (place % 64) & 1 == 1;
-                        let chosen: Vec<u64> = here.iter().enumerate().filter(|(place, _)| is_chosen(*place)).map(|(_, tag)| *tag).collect();
-                        here.retain(|tag| !chosen.contains(tag));
-                        for Ack { tag, multiple } in tags.ack(chosen) {
-                            prop_assert!(broker.remove(&tag), "the broker closes the channel over an unknown delivery");
-                            broker.retain(|other| *other > tag || !multiple);
+                    Step::Settle(settles) => {
+                        let (mut batch, mut unsent) = (Vec::new(), BTreeSet::new());
+                        for (place, how, is_queued) in settles {
+                            if here.is_empty() {
+                                break;
+                            }
+                            let tag = here.remove(place % here.len());
+                            batch.push((tag, how));
+                            match how {
+                                Settlement::Ack => acked.insert(tag),
+                                _ if is_queued => given_back.insert(tag),
+                                _ => unsent.insert(tag),
+                            };
                         }
+                        let mut is_known = true;
+                        tags.settle_all(batch, |frame| match frame {
+                            Frame::Reject { tag, .. } | Frame::Nack { tag } if unsent.contains(&tag) => false,
+                            frame => {
+                                is_known &= broker.receives(frame);
+                                true
+                            }
+                        });
+                        prop_assert!(is_known, "the broker closes the channel over an unknown delivery");
                     }
                 }
-                prop_assert_eq!(&broker, &here);
-                prop_assert!(tags.settled_beyond.len() <= here.len());
+                prop_assert_eq!(&broker.acked, &acked);
+                prop_assert_eq!(&broker.given_back, &given_back);
+                prop_assert!(tags.settled_beyond.len() <= broker.held.len());
             }
         }
     }

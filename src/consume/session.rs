@@ -22,7 +22,7 @@ use crate::broker::keeper::Keeper;
 use crate::consume::ack_timeout::{AckTimeout, Unsettled, named_in};
 use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext, now};
-use crate::consume::inbox::{Fingerprint as _, QueueIndex};
+use crate::consume::inbox::{Fingerprint as _, QueueIndex, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::settler::{Settler, SettlingChannel};
 use crate::error::{Error, Problem};
@@ -251,11 +251,13 @@ impl<'a> Session<'a> {
         self.check_delay(&delivery);
         let unsettled = self.watch_hold(&delivery);
         let until = Instant::now() + self.queue.ack_timeout.settle_limit();
+        let limit = context.config.policy.delivery_limit;
+        let is_urgent = delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
         let (channel, lost) = (Arc::downgrade(&self.settling_channel), self.lost.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler { channel, tag: delivery_tag, lost, until, _unsettled: unsettled },
+            settler: Settler { channel, tag: delivery_tag, lost, until, is_urgent, _unsettled: unsettled },
             in_flight: InFlight::new(context.clone()),
             context,
             held: None,

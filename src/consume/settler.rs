@@ -8,7 +8,7 @@ use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::broker::acks::{Ack, SettledTags};
+use crate::broker::acks::{Ack, Frame, SettledTags, Settlement};
 use crate::broker::settle::queued;
 
 /// Settles one delivery, on the channel that brought it.
@@ -22,6 +22,8 @@ pub(crate) struct Settler {
     /// Soon after this the broker takes the delivery back. From 4.3 on it cancels only the subscription, and the channel stays
     /// open.
     pub(crate) until: Instant,
+    /// Not to be collected: the next crash may park the message.
+    pub(crate) is_urgent: bool,
     /// Kept until the delivery is settled, if its session has to know.
     pub(crate) _unsettled: Option<Arc<()>>,
 }
@@ -36,37 +38,29 @@ impl Settler {
     }
 
     pub(crate) fn ack(&self) -> bool {
-        self.settle(How::Ack)
+        self.settle(Settlement::Ack)
     }
 
     /// Back to the head of the queue, and counted. With reject, because since 4.3 a nack does not count towards the delivery limit.
     pub(crate) fn requeue(&self) -> bool {
-        self.settle(How::Reject { requeue: true })
+        self.settle(Settlement::Reject { requeue: true })
     }
 
     /// To wherever the queue dead-letters.
     pub(crate) fn dead_letter(&self) -> bool {
-        self.settle(How::Reject { requeue: false })
+        self.settle(Settlement::Reject { requeue: false })
     }
 
     /// Back to the queue. 4.3 does not count this towards the delivery limit, and delays it if the queue has delayed retries; 3.10
     /// and 4.0 count every return.
     pub(crate) fn nack(&self) -> bool {
-        self.settle(How::Nack)
+        self.settle(Settlement::Nack)
     }
 
     /// False if the channel is gone.
-    fn settle(&self, how: How) -> bool {
-        self.channel.upgrade().is_some_and(|channel| channel.settle(self.tag, how))
+    fn settle(&self, how: Settlement) -> bool {
+        self.channel.upgrade().is_some_and(|channel| channel.settle(self.tag, how, self.is_urgent))
     }
-}
-
-/// How a delivery is settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
-    Ack,
-    Reject { requeue: bool },
-    Nack,
 }
 
 /// So many settlements are not collected for longer, whatever else the runtime does.
@@ -86,7 +80,7 @@ pub(crate) struct SettlingChannel {
 struct State {
     settled: SettledTags,
     /// To be settled as soon as the tasks that are ready to run have run.
-    collected: Vec<(u64, How)>,
+    collected: Vec<(u64, Settlement)>,
 }
 
 impl SettlingChannel {
@@ -95,7 +89,7 @@ impl SettlingChannel {
     }
 
     /// False if the channel is gone.
-    fn settle(self: Arc<Self>, tag: u64, how: How) -> bool {
+    fn settle(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
         if !self.channel.status().connected() {
             return false;
         }
@@ -103,7 +97,7 @@ impl SettlingChannel {
         state.collected.push((tag, how));
         let count = state.collected.len();
         drop(state);
-        if count == MOST_COLLECTED {
+        if count == MOST_COLLECTED || is_urgent {
             self.send();
         } else if count == 1 {
             let channel = Arc::downgrade(&self);
@@ -119,26 +113,17 @@ impl SettlingChannel {
 
     /// Sends what was collected. A session that closes calls this, because the task that would do it may not have run.
     ///
-    /// Under the lock, so that no ack for several deliveries overtakes a reject. The acks come last, for the same reason.
+    /// Under the lock, so that no ack for several deliveries overtakes a reject.
     pub(crate) fn send(&self) {
         let mut state = self.lock();
-        let mut acked = Vec::new();
-        for (tag, how) in std::mem::take(&mut state.collected) {
-            let is_queued = match how {
-                How::Ack => {
-                    acked.push(tag);
-                    continue;
-                }
-                How::Reject { requeue } => queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue })),
-                How::Nack => queued(self.channel.basic_nack(tag, BasicNackOptions { requeue: true, multiple: false })),
-            };
-            if is_queued {
-                state.settled.settle(tag);
+        let collected = std::mem::take(&mut state.collected);
+        state.settled.settle_all(collected, |frame| match frame {
+            Frame::Ack(Ack { tag, multiple }) => queued(self.channel.basic_ack(tag, BasicAckOptions { multiple })),
+            Frame::Reject { tag, requeue } => queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue })),
+            Frame::Nack { tag } => {
+                queued(self.channel.basic_nack(tag, BasicNackOptions { requeue: true, multiple: false }))
             }
-        }
-        for Ack { tag, multiple } in state.settled.ack(acked) {
-            queued(self.channel.basic_ack(tag, BasicAckOptions { multiple }));
-        }
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

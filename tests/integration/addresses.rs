@@ -7,7 +7,7 @@ use rehop::Error;
 use rehop::settings::Secret;
 use rehop::testing::{Broker, Proxy, eventually};
 
-use crate::support::{Fixture, SOON};
+use crate::support::{Fixture, SOON, not_tried};
 
 /// A fixture whose services know the shared broker by two addresses.
 async fn with_two_addresses(test: &str) -> (Fixture, Proxy, Proxy) {
@@ -98,7 +98,7 @@ impl Drop for PasswordFile {
 async fn a_rotated_password_is_read_at_the_next_connect() {
     let broker = Broker::shared().await;
     if !broker.is_ours() {
-        eprintln!("NOT TESTED: a rotated password, because the broker is not ours");
+        not_tried("a rotated password, because the broker is not ours");
         return;
     }
     let (mut fixture, proxy) = Fixture::behind_proxy("rotated").await;

@@ -1,6 +1,5 @@
 //! The delayed exchange: with the plugin, without it, and with something that stands in for it.
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use rehop::settings::{TopologyMode, WaitStrategy};
@@ -8,7 +7,7 @@ use rehop::testing::Broker;
 use rehop::{Error, Failure, HeaderValue};
 use serde_json::json;
 
-use crate::support::{Fixture, millis};
+use crate::support::{Fixture, millis, not_tried};
 
 /// 3.10 closes the connection over it, later versions the channel.
 #[tokio::test(flavor = "multi_thread")]
@@ -73,9 +72,7 @@ async fn what_stands_in_for_the_delayed_exchange_is_used_as_it_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_with_the_plugin_holds_messages_in_the_delayed_exchange() {
     let Ok(image) = std::env::var("REHOP_TEST_DELAYED_IMAGE") else {
-        // Past the test harness, which keeps the output of a test that passes to itself.
-        let line = b"NOT TRIED: REHOP_TEST_DELAYED_IMAGE names no image of RabbitMQ with the delayed-message plugin\n";
-        return io::Write::write_all(&mut io::stderr(), line).unwrap();
+        return not_tried("the delayed-message plugin, because REHOP_TEST_DELAYED_IMAGE names no image that has it");
     };
     let broker = Broker::builder().tag(image).own().start().await.unwrap();
     broker.rabbitmqctl(&["enable_feature_flag", "all"]).await.ok();

@@ -9,7 +9,7 @@ use rehop::settings::TopologyMode;
 use rehop::testing::{Broker, ClientError, Publish, Received, eventually};
 use rehop::{Failure, Message};
 
-use crate::support::{Fixture, Log, Running, SOON, fragile_broker, millis};
+use crate::support::{Fixture, Log, Running, SOON, fragile_broker, millis, not_tried};
 
 /// The pause between two tries of a copy is at most 10 s.
 const AFTER_THE_LONGEST_PAUSE: Duration = Duration::from_secs(90);
@@ -99,7 +99,7 @@ async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do
 async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
     let broker = Broker::shared().await;
     if !broker.is_ours() {
-        eprintln!("NOT TESTED: permissions, because the broker is not ours");
+        not_tried("permissions, because the broker is not ours");
         return;
     }
     let mut fixture = Fixture::new("no-write").await;

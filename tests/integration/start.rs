@@ -6,7 +6,7 @@ use rehop::settings::{Order, Secret, WaitStrategy};
 use rehop::testing::{Broker, Proxy};
 use rehop::{Error, Settings};
 
-use crate::support::{Fixture, PROMPTLY, millis};
+use crate::support::{Fixture, PROMPTLY, millis, not_tried};
 
 async fn connect_error(settings: &Settings) -> Error {
     match rehop::connect(settings).await {
@@ -139,7 +139,7 @@ async fn limited(fixture: &mut Fixture, user: &str, permissions: [&str; 3]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_permission_is_an_error_that_names_what_it_was_for() {
     if !Broker::shared().await.is_ours() {
-        eprintln!("NOT TESTED: permissions, because the broker is not ours");
+        not_tried("permissions, because the broker is not ours");
         return;
     }
     let mut fixture = Fixture::new("permission").await;
@@ -155,7 +155,7 @@ async fn a_missing_permission_is_an_error_that_names_what_it_was_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn permissions_on_the_own_namespace_alone_are_enough_for_the_main_job() {
     if !Broker::shared().await.is_ours() {
-        eprintln!("NOT TESTED: permissions, because the broker is not ours");
+        not_tried("permissions, because the broker is not ours");
         return;
     }
     let mut fixture = Fixture::new("least").await;

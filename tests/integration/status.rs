@@ -7,7 +7,7 @@ use rehop::settings::Secret;
 use rehop::testing::{Broker, eventually};
 use rehop::{Consumer, Failure, Message, Raw, Status};
 
-use crate::support::{Fixture, Log, Running, SOON};
+use crate::support::{Fixture, Log, Running, SOON, not_tried};
 
 async fn becomes(status: &Status, what: &str, is_so: impl Fn(&Status) -> bool) {
     let look = async || if is_so(status) { Ok(true) } else { Err(format!("{status:?}")) };
@@ -121,7 +121,7 @@ async fn a_service_that_is_stopping_is_not_ready_while_its_handlers_finish() {
 async fn a_queue_that_may_not_be_read_is_not_consumed_at_any_time_and_its_problem_names_no_user() {
     let broker = Broker::shared().await;
     if !broker.is_ours() {
-        eprintln!("NOT TESTED: permissions, because the broker is not ours");
+        not_tried("permissions, because the broker is not ours");
         return;
     }
     let mut fixture = Fixture::new("unreadable").await;

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::http::Served;
-use crate::support::SOON;
+use crate::support::{SOON, not_tried};
 
 /// One browser at a time: it takes more than any other test.
 static ONE: Mutex<()> = Mutex::const_new(());
@@ -31,7 +31,7 @@ impl Browser {
         command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         let Ok(driver) = command.spawn() else {
             assert!(std::env::var_os("REHOP_TEST_BROWSER").is_none(), "chromedriver cannot be started");
-            eprintln!("NOT TRIED: there is no chromedriver, so no page was looked at in a browser; see make test-page");
+            not_tried("a page in a browser, because there is no chromedriver; see make test-page");
             return None;
         };
         // Chromium refuses its sandbox to root, which containers run as.
@@ -127,7 +127,7 @@ impl Browser {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/target/axe.min.js");
         let Ok(axe) = std::fs::read_to_string(file) else {
             assert!(std::env::var_os("REHOP_TEST_BROWSER").is_none(), "there is no {file}");
-            eprintln!("NOT TRIED: there is no {file}, so accessibility was not checked; see make test-page");
+            not_tried(&format!("accessibility, because there is no {file}; see make test-page"));
             return None;
         };
         self.client.execute(&axe, Vec::new()).await.unwrap();

@@ -22,6 +22,11 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// busy machine time.
 pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
 
+/// Says what this run leaves untested, past the test harness, which shows no output of a test that passes.
+pub(crate) fn not_tried(what: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("NOT TRIED: {what}\n").as_bytes());
+}
+
 pub(crate) fn millis(millis: impl IntoIterator<Item = u64>) -> Option<Backoff> {
     Some(Backoff::List(millis.into_iter().map(Duration::from_millis).collect()))
 }

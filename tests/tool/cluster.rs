@@ -1,21 +1,18 @@
 //! `rehop doctor` at a cluster that loses its nodes.
 
-use std::io;
-
 use rehop::Topology;
 use rehop::settings::Declare;
 use rehop::testing::{BrokerError, Cluster, eventually};
 use serde_json::json;
 
 use super::examined::COUNTED;
-use crate::support::Fixture;
+use crate::support::{Fixture, not_tried};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_are_down_and_queues_with_too_few_members_are_found() {
     let cluster = match Cluster::start(3).await {
         Err(error @ BrokerError::ClusterNeedsDocker { .. }) => {
-            let line = format!("NOT TRIED, no cluster here: {error}\n");
-            return io::Write::write_all(&mut io::stderr(), line.as_bytes()).unwrap();
+            return not_tried(&format!("a cluster: {error}"));
         }
         cluster => cluster.unwrap(),
     };

@@ -1,13 +1,12 @@
 //! The producers on the documentation page, as their readers run them, with a relay that consumes what they publish.
 
-use std::io::Write;
 use std::process::Output;
 
 use rehop::testing::Broker;
 use tokio::process::Command;
 
 use super::endpoint::{Endpoint, status};
-use crate::support::{Fixture, now_millis};
+use crate::support::{Fixture, not_tried, now_millis};
 
 const PAGE: &str = include_str!("../../src/docs/producers.md");
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -34,12 +33,10 @@ impl Interpreter {
         if found.is_ok_and(|output| output.status.success()) {
             return Some(interpreter);
         }
-        // Not `eprintln!`, whose output is not shown for a test that passes.
-        let _ = writeln!(
-            std::io::stderr(),
-            "\nNOT TRIED: the {default} program of src/docs/producers.md, because {library} is not installed; install it, or name \
-             an interpreter that has it in {variable}\n"
-        );
+        not_tried(&format!(
+            "the {default} program of src/docs/producers.md, because {library} is not installed; install it, or name an interpreter \
+             that has it in {variable}"
+        ));
         None
     }
 

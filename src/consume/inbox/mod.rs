@@ -32,7 +32,12 @@
 //! The model in `inbox/model/` drives this code: up to 6 processes, 3 queues, 400 messages and 10 messages that kill their
 //! process within 2 s of their start, prefetch 1 to 200, a delivery limit of 5 to 12 and `immediate` at most the limit less 3,
 //! at most 3 ms from the broker, no lost channels, and no waits in the process.
-//! No other message was parked in any world that was tried (`make inputs`). Outside these limits one may be, with:
+//! No other message was parked in any world that was tried (`make inputs`), and none was held for longer than the broker's ack timeout.
+//!
+//! In other worlds channels are lost, messages wait in their process, and queues are ordered: there each message ends, and none of an
+//! ordered queue starts before an earlier one with its key was handled or parked.
+//!
+//! Outside the limits above an innocent message may be parked, with:
 //!
 //! - `immediate` nearer to the limit, or a lower limit: handlers that fail use up the charges that a message could afford;
 //! - more processes than the delivery limit, each with an open window when the first one dies;
@@ -69,6 +74,7 @@ use queue_inbox::{QueueInbox, Waiting};
 pub(crate) use requeued::Fingerprint;
 pub(crate) use rules::Rules;
 use standstill::Standstill;
+pub(crate) use suspicion::is_near_limit;
 use suspicion::{Redeliveries, Standing, standing};
 use turn::Turn;
 

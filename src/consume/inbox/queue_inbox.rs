@@ -8,7 +8,7 @@ use super::lines::{Lines, Place};
 use super::pace::Pace;
 use super::requeued::{Fingerprint, Requeued};
 use super::standstill::LONGEST;
-use super::suspicion::{LAST_CHARGES, Rank, Redeliveries, Standing};
+use super::suspicion::{Rank, Redeliveries, Standing, is_near_limit};
 use super::{Rules, Running};
 
 /// Longer than any broker's timeout, and short enough to add to any time.
@@ -54,7 +54,7 @@ pub(super) struct Waiting<T> {
     standing: Standing,
     /// Where it stands in an ordered queue, once it was started.
     pub(super) place: Option<Place>,
-    /// It is a suspect that waits in this process with at most [`LAST_CHARGES`] left. Nothing else should start, because a crash would charge it.
+    /// It is a suspect near its limit that waits in this process. Nothing else should start, because a crash would charge it.
     is_endangered: bool,
 }
 
@@ -188,7 +188,8 @@ impl<T> QueueInbox<T> {
         self.running -= 1;
         self.pace.finished(now.saturating_duration_since(started));
         let headroom = self.headroom(redeliveries);
-        let is_endangered = is_suspect && headroom <= LAST_CHARGES && due <= now + LONGEST;
+        let is_near_limit = is_near_limit(redeliveries.count, self.rules.delivery_limit);
+        let is_endangered = is_suspect && is_near_limit && due <= now + LONGEST;
         self.endangered += usize::from(is_endangered);
         let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
         let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None, is_endangered };
@@ -432,7 +433,8 @@ impl<T> QueueInbox<T> {
     }
 
     /// Whether everything that the subscription may bring waits here between two attempts, and another one could bring more. Not
-    /// while a suspect near its limit waits here: what another one brings may kill the process, which would charge it.
+    /// while a suspect near its limit waits here: what another one brings may kill the process, which would charge it. One that only lost
+    /// channels have charged is no reason, or each message would wait for the one before it after a few of them.
     pub(super) fn is_full_of_waits(&self) -> bool {
         let Subscription { number, prefetch, .. } = self.subscription;
         let is_of_it = |held: &&Held<T>| held.waiting.subscription == number;
@@ -441,10 +443,13 @@ impl<T> QueueInbox<T> {
             && self.held.len() >= usize::from(prefetch)
             && self.room() > prefetch
             && self.held.values().filter(is_of_it).count() >= usize::from(prefetch)
-            && !self
-                .held
-                .values()
-                .any(|held| held.rank.is_some() && self.headroom(held.waiting.redeliveries) <= LAST_CHARGES)
+            && !self.held.values().any(|held| self.is_kept_alone(held))
+    }
+
+    fn is_kept_alone(&self, held: &Held<T>) -> bool {
+        let redeliveries = held.waiting.redeliveries;
+        let is_near_limit = is_near_limit(redeliveries.count, self.rules.delivery_limit);
+        held.rank.is_some() && redeliveries.unexplained() > 0 && is_near_limit
     }
 
     /// How many of the deliveries here were brought by earlier subscriptions.

@@ -7,7 +7,7 @@ use super::{CRASHES_WITHIN, Rules};
 
 /// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit. If it waits in this process, nothing
 /// else starts meanwhile, for a short time.
-pub(super) const LAST_CHARGES: u32 = 2;
+const LAST_CHARGES: u32 = 2;
 
 /// The least headroom of an ordinary requeue.
 const AMPLE_HEADROOM: u32 = 4;
@@ -68,9 +68,14 @@ pub(super) fn standing(rules: &Rules, redeliveries: Redeliveries, proof: &Proof)
     }
 }
 
+/// Whether a message that came back this often may be parked soon: few charges are left.
+pub(crate) fn is_near_limit(redeliveries: u32, delivery_limit: u32) -> bool {
+    delivery_limit.saturating_sub(redeliveries) <= LAST_CHARGES
+}
+
 /// How long a suspect has the process to itself at most: the more often it came back, the longer.
 pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
-    if rules.delivery_limit.saturating_sub(count) <= LAST_CHARGES {
+    if is_near_limit(count, rules.delivery_limit) {
         return rules.hold_limit;
     }
     let longer = 4u32.saturating_pow(count.saturating_sub(1));

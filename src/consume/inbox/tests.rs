@@ -63,8 +63,20 @@ proptest! {
 
     #[test]
     fn everything_ends_although_channels_are_lost_and_messages_wait_in_their_process(seed in any::<u64>()) {
-        let scenario = Scenario::draw(seed, Range { losses: 3, lags: &[0, 1, 3, 20], waits: true, ..Range::PROMISED });
-        prop_assert_eq!(World::new(&scenario, seed).run().unfinished, 0);
+        let range = Range { losses: 3, lags: &[0, 1, 3, 20], waits: true, ordered: true, ..Range::PROMISED };
+        let scenario = Scenario::draw(seed, range);
+        let outcome = World::new(&scenario, seed).run();
+        prop_assert_eq!(outcome.unfinished, 0);
+        prop_assert_eq!(&outcome.overtaken, &Vec::new());
+    }
+
+    #[test]
+    fn nothing_is_held_for_longer_than_the_brokers_ack_timeout(seed in any::<u64>()) {
+        let scenario = Scenario::draw(seed, Range { ack_timeout: 5_000, ..Range::PROMISED });
+        let outcome = World::new(&scenario, seed).run();
+        prop_assert_eq!(outcome.unfinished, 0);
+        // Some time passes until subscriptions have ended and the broker knows.
+        prop_assert!(outcome.longest_held <= 5_500, "{} ms", outcome.longest_held);
     }
 }
 
@@ -76,9 +88,24 @@ proptest! {
         processes in 1usize..=6, prefetch in 1u16..=200, limit in 5u32..=12, spare in 1u32..=3, poison_at in 0usize..300,
     ) {
         let rules = Rules { prefetch, concurrency: prefetch.min(10), delivery_limit: limit, immediate: limit - spare, ..RULES };
-        let scenario = Scenario::plain(processes, rules, 300, poison_at);
+        let scenario = Scenario::plain(processes, rules, 300, 1, poison_at);
         let outcome = World::new(&scenario, 1).run();
         prop_assert_eq!(&outcome.innocents_parked, &Vec::<usize>::new());
+        prop_assert_eq!(outcome.unfinished, 0);
+    }
+
+    #[test]
+    fn a_poison_of_an_ordered_queue_is_parked_with_none_but_those_behind_it_in_its_line(
+        processes in 1usize..=6, prefetch in 2u16..=200, limit in 6u32..=12, keys in 1usize..=6, poison_at in 0usize..300,
+    ) {
+        // A queue that is ordered as a whole has one line, and holds one message at a time.
+        let prefetch = if keys == 1 { 1 } else { prefetch };
+        let rules = Rules { prefetch, concurrency: prefetch.min(10), delivery_limit: limit, is_ordered: true, ..RULES };
+        let scenario = Scenario::plain(processes, rules, 300, keys, poison_at);
+        let outcome = World::new(&scenario, 1).run();
+        let is_behind = |parked: &usize| keys > 1 && *parked > poison_at && parked % keys == poison_at % keys;
+        prop_assert!(outcome.innocents_parked.iter().all(is_behind), "{:?}", outcome.innocents_parked);
+        prop_assert_eq!(&outcome.overtaken, &Vec::new());
         prop_assert_eq!(outcome.unfinished, 0);
     }
 }
@@ -710,6 +737,23 @@ fn a_subscription_full_of_waits_stays_while_a_suspect_near_its_limit_waits() {
         assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
         assert_eq!(inbox.window(queue, now + ACK_FLUSH_TIME), window, "of {}", RULES.delivery_limit);
     }
+}
+
+/// Otherwise a few lost channels would make each message wait until the one before it is settled.
+#[test]
+fn a_subscription_full_of_waits_is_replaced_although_lost_channels_have_charged_what_waits() {
+    let (mut inbox, mut now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    for count in 0..9 {
+        inbox.lost(queue);
+        now += seconds(1);
+        inbox.subscribed(queue, 1, now);
+        inbox.arrive(queue, Some(count), now, 1);
+        let (ticket, item) = started(&mut inbox, now);
+        assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
+    }
+    assert_eq!(inbox.window(queue, now + ACK_FLUSH_TIME), 0);
+    assert!(is_near_limit(8, RULES.delivery_limit));
 }
 
 /// One attempt that does not kill says little about the next.

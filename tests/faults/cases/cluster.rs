@@ -10,7 +10,7 @@ use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
 use crate::load::Load;
-use crate::service::{Does, Service};
+use crate::service::{Does, QueueConfig, Service};
 
 /// From the end of the fault. Since 4.3, messages held by the consumers of a dead node come back after a minute, but new messages
 /// do not wait for this.
@@ -118,11 +118,14 @@ pub(crate) async fn majority(ground: Ground) -> Account {
     stage.finish(2 * 2 * 5).await
 }
 
-/// In this state the broker answers 404, as if there were no such queue.
+/// In this state the broker answers 404, as if there were no such queue. Another queue of the same process works meanwhile.
 pub(crate) async fn home_node(ground: Ground) -> Account {
+    const OTHER: usize = 1;
     let cluster = ground.cluster(3).await;
     let mut lab = ground.lab_at("home-node", &cluster.amqp_url(0));
     lab.work_mut().existing = true;
+    let other = QueueConfig::new(lab.exchange("invoices"));
+    lab.config.queues.push(other);
     // A classic queue exists only on the node where it was declared.
     let owner = cluster.client(2).await.unwrap();
     owner.declare_queue(lab.work(), json!({ "x-queue-type": "classic" })).await.unwrap();
@@ -130,6 +133,14 @@ pub(crate) async fn home_node(ground: Ground) -> Account {
     cluster.stop(2).await.unwrap();
     let mut service = lab.service();
     eventually(SOON, "the service waits", async || service.log().contains("trying again")).await.unwrap();
+    let client = lab.client().await;
+    eventually(SOON, "the other queue is declared", async || {
+        client.depth(&lab.config.queues[OTHER].name).await.is_ok()
+    })
+    .await
+    .unwrap();
+    lab.send_to(OTHER, 20, Does::Fail(1), |message| message).await;
+    lab.done(20).await;
     cluster.start_node(2).await.unwrap();
     lab.recovers(RECOVERY).await;
     lab.settled(SOON * 2).await;

@@ -108,7 +108,7 @@ pub(crate) struct Service {
 }
 
 /// How much longer than its grace time a process may take to end. It needs less than a second, unless the machine is busy.
-pub(crate) const BEYOND_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const BEYOND_GRACE: Duration = Duration::from_secs(2);
 
 impl Service {
     pub(crate) fn start(config: &Config, log: &Path) -> Self {

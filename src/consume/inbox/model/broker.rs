@@ -38,6 +38,9 @@ pub(super) struct Broker<'s> {
     subscriptions: u64,
     lost_channels: BTreeSet<Channel>,
     unfinished: usize,
+    now: u64,
+    delivered_at: Vec<u64>,
+    longest_held: u64,
 }
 
 impl<'s> Broker<'s> {
@@ -54,7 +57,22 @@ impl<'s> Broker<'s> {
             subscriptions: 0,
             lost_channels: BTreeSet::new(),
             unfinished: scenario.messages.len(),
+            now: 0,
+            delivered_at: vec![0; scenario.messages.len()],
+            longest_held: 0,
         }
+    }
+
+    pub(super) fn pass_time(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    pub(super) fn longest_held(&self) -> u64 {
+        self.longest_held
+    }
+
+    pub(super) fn is_parked(&self, message: usize) -> bool {
+        self.places[message] == Place::Parked
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,7 +88,7 @@ impl<'s> Broker<'s> {
     }
 
     pub(super) fn innocents_parked(&self) -> Vec<usize> {
-        let parked = (0..self.places.len()).filter(|message| self.places[*message] == Place::Parked);
+        let parked = (0..self.places.len()).filter(|message| self.is_parked(*message));
         parked.filter(|message| self.scenario.messages[*message].kills_after.is_none()).collect()
     }
 
@@ -109,7 +127,7 @@ impl<'s> Broker<'s> {
         self.unsent[queue] = others;
         for message in back {
             if self.taken_from(channel, message) {
-                self.take_back(message);
+                self.take_back(message, true);
             }
         }
     }
@@ -122,23 +140,29 @@ impl<'s> Broker<'s> {
 
     pub(super) fn reject(&mut self, channel: Channel, message: usize) {
         if self.taken_from(channel, message) {
-            self.take_back(message);
+            self.take_back(message, true);
         }
     }
 
-    /// The process is dead, and with it all its channels.
+    pub(super) fn hand_back(&mut self, channel: Channel, message: usize) {
+        if self.taken_from(channel, message) {
+            self.take_back(message, self.scenario.hand_backs_count);
+        }
+    }
+
+    /// The process is dead, and with it all its channels. All that they held is charged, and what was on its way to them (3.10, 4.0 and
+    /// 4.3).
     pub(super) fn gone(&mut self, life: Life) {
-        self.lose(|channel| channel.life == life);
+        self.lose(|channel| channel.life == life, true);
     }
 
     /// The channel is gone, and its process lives on.
     pub(super) fn lost(&mut self, channel: Channel) {
         self.lost_channels.insert(channel);
-        self.lose(|other| other == channel);
+        self.lose(|other| other == channel, self.scenario.losses_count);
     }
 
-    /// All that these channels held is charged, and what was on its way to them (3.10, 4.0 and 4.3).
-    fn lose(&mut self, is_lost: impl Fn(Channel) -> bool) {
+    fn lose(&mut self, is_lost: impl Fn(Channel) -> bool, is_counted: bool) {
         for subscribers in &mut self.subscribers {
             subscribers.retain(|subscriber| !is_lost(subscriber.channel));
         }
@@ -146,17 +170,19 @@ impl<'s> Broker<'s> {
             let Place::Held(holder, _) = self.places[message] else { continue };
             if is_lost(holder) && self.taken_from(holder, message) {
                 self.unsent[holder.queue].retain(|unsent| *unsent != message);
-                self.take_back(message);
+                self.take_back(message, is_counted);
             }
         }
     }
 
-    /// Delivers what can be delivered, each to any subscription that has room.
+    /// Delivers what can be delivered, each to any subscription that has room. Those of an ordered queue wait behind its first one.
     pub(super) fn push(&mut self, draws: &mut Draws) -> Vec<(Channel, usize)> {
         let mut pushed = Vec::new();
         for queue in 0..self.ready.len() {
             while !self.returned[queue].is_empty() || !self.ready[queue].is_empty() {
-                let mut with_room: Vec<_> = self.subscribers[queue].iter_mut().filter(|of| of.room > 0).collect();
+                let active = if self.scenario.rules[queue].is_ordered { 1 } else { usize::MAX };
+                let subscribers = self.subscribers[queue].iter_mut().take(active);
+                let mut with_room: Vec<_> = subscribers.filter(|of| of.room > 0).collect();
                 if with_room.is_empty() {
                     break;
                 }
@@ -166,6 +192,7 @@ impl<'s> Broker<'s> {
                 let subscriber = with_room.swap_remove(draws.index(with_room.len()));
                 subscriber.room -= 1;
                 self.places[message] = Place::Held(subscriber.channel, subscriber.number);
+                self.delivered_at[message] = self.now;
                 match subscriber.is_silent {
                     true => self.unsent[queue].push(message),
                     false => pushed.push((subscriber.channel, message)),
@@ -186,12 +213,13 @@ impl<'s> Broker<'s> {
             subscriber.room += 1;
         }
         self.places[message] = Place::Ready;
+        self.longest_held = self.longest_held.max(self.now - self.delivered_at[message]);
         true
     }
 
-    fn take_back(&mut self, message: usize) {
+    fn take_back(&mut self, message: usize, is_counted: bool) {
         let queue = self.scenario.messages[message].queue;
-        self.counts[message] += 1;
+        self.counts[message] += u32::from(is_counted);
         if self.counts[message] > self.scenario.rules[queue].delivery_limit {
             return self.end(message, Place::Parked);
         }

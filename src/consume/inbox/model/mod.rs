@@ -7,10 +7,14 @@
 //!
 //! A channel, or a connection with the channels of all queues, may be lost while its process lives on. Its handlers run on, may still kill
 //! the process, and settle too late, while the broker delivers the same messages again, perhaps to the same process. In some queues a
-//! message whose handler fails waits in its process for the next attempt.
+//! message whose handler fails waits in its process for the next attempt. Some of these are ordered: the broker delivers to one of their
+//! subscriptions at a time.
+//!
+//! What is settled is collected for a moment before it leaves, and what has waited too long goes back unseen.
 
 mod broker;
 mod draws;
+mod order;
 mod process;
 mod scenario;
 mod steps;
@@ -22,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use broker::Broker;
 use draws::Draws;
+use order::Order;
 use process::Process;
 pub(super) use scenario::{Range, Scenario};
 
@@ -50,7 +55,7 @@ enum Event {
     /// Killed from outside; no message is to blame.
     Killed(usize),
     /// A handler kills its process.
-    Dies(Life),
+    Dies(Life, u64),
     /// A channel or a connection breaks: the number of the loss.
     Breaks(usize),
     /// With the broker's redelivery count.
@@ -61,15 +66,25 @@ enum Event {
     Reopens(Channel),
     HandlerEnds(Life, u64),
     Settles(Life, u64),
+    /// What was settled leaves the process.
+    Sends(Channel, usize, How),
     LooksAround(Life),
     // What reaches the broker:
     Subscribes(Channel, u16),
     Cancels(Channel),
     Cancelled(Channel),
-    Acks(Channel, usize),
-    Rejects(Channel, usize),
+    Settled(Channel, usize, How),
     Lost(Channel),
     Gone(Life),
+}
+
+/// How a delivery is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Ack,
+    Reject,
+    /// Unseen.
+    HandBack,
 }
 
 /// What became of a scenario.
@@ -79,6 +94,10 @@ pub(super) struct Outcome {
     pub(super) innocents_parked: Vec<usize>,
     /// Neither settled nor parked.
     pub(super) unfinished: usize,
+    /// Messages of ordered queues that started before this earlier one with their key was handled or parked.
+    pub(super) overtaken: Vec<(usize, usize)>,
+    /// How long, in ms, a process held a message at most.
+    pub(super) longest_held: u64,
 }
 
 pub(super) struct World<'s> {
@@ -90,6 +109,7 @@ pub(super) struct World<'s> {
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     broker: Broker<'s>,
     processes: Vec<Process>,
+    order: Order,
 }
 
 impl<'s> World<'s> {
@@ -103,6 +123,7 @@ impl<'s> World<'s> {
             events: BinaryHeap::new(),
             broker: Broker::new(scenario),
             processes: (0..scenario.starts.len()).map(Process::new).collect(),
+            order: Order::new(scenario),
         };
         for (message, described) in scenario.messages.iter().enumerate() {
             world.after(described.published_at, Event::Published(message));
@@ -126,13 +147,19 @@ impl<'s> World<'s> {
             }
             let Some(Reverse((at, _, event))) = self.events.pop() else { break };
             self.now = at;
+            self.broker.pass_time(at);
             self.happens(event);
             for (channel, message) in self.broker.push(&mut self.draws) {
                 let count = self.broker.count(message);
                 self.after(self.scenario.lag, Event::Delivered(channel, message, count));
             }
         }
-        Outcome { innocents_parked: self.broker.innocents_parked(), unfinished: self.broker.unfinished() }
+        Outcome {
+            innocents_parked: self.broker.innocents_parked(),
+            unfinished: self.broker.unfinished(),
+            overtaken: self.order.overtaken,
+            longest_held: self.broker.longest_held(),
+        }
     }
 
     fn after(&mut self, delay: u64, event: Event) {
@@ -154,12 +181,16 @@ impl<'s> World<'s> {
         self.lives(channel.life) && self.processes[channel.life.process].uses(channel)
     }
 
+    fn runs(&self, life: Life, handler: u64) -> bool {
+        self.processes[life.process].running.contains_key(&handler)
+    }
+
     fn happens(&mut self, event: Event) {
         match event {
             Event::Published(message) => self.broker.publish(message),
             Event::Starts(process) => self.start(process),
             Event::Killed(process) if self.processes[process].is_up => self.die(process),
-            Event::Dies(life) if self.lives(life) => self.die(life.process),
+            Event::Dies(life, handler) if self.lives(life) && self.runs(life, handler) => self.die(life.process),
             Event::Breaks(loss) => self.breaks(loss),
             Event::Delivered(channel, message, count) if self.uses(channel) => self.take(channel, message, count),
             Event::CancelledBy(channel) if self.uses(channel) => self.cancelled(channel),
@@ -167,6 +198,9 @@ impl<'s> World<'s> {
             Event::Reopens(channel) if self.lives(channel.life) => self.reopen(channel),
             Event::HandlerEnds(life, handler) if self.lives(life) => self.handler_ended(life, handler),
             Event::Settles(life, handler) if self.lives(life) => self.settle(life, handler),
+            Event::Sends(channel, message, how) if self.lives(channel.life) => {
+                self.after(self.scenario.lag, Event::Settled(channel, message, how));
+            }
             Event::LooksAround(life) if self.lives(life) => self.look_around(life),
             Event::Subscribes(channel, prefetch) if self.lives(channel.life) && self.broker.has(channel) => {
                 self.broker.subscribe(channel, prefetch);
@@ -181,18 +215,20 @@ impl<'s> World<'s> {
                     self.after(self.scenario.lag, Event::CancelledBy(channel));
                 }
             }
-            Event::Acks(channel, message) => self.broker.ack(channel, message),
-            Event::Rejects(channel, message) => self.broker.reject(channel, message),
+            Event::Settled(channel, message, How::Ack) => self.broker.ack(channel, message),
+            Event::Settled(channel, message, How::Reject) => self.broker.reject(channel, message),
+            Event::Settled(channel, message, How::HandBack) => self.broker.hand_back(channel, message),
             Event::Lost(channel) => self.broker.lost(channel),
             Event::Gone(life) => self.broker.gone(life),
             Event::Killed(_)
-            | Event::Dies(_)
+            | Event::Dies(..)
             | Event::Delivered(..)
             | Event::CancelledBy(_)
             | Event::NoticesLoss(..)
             | Event::Reopens(_)
             | Event::HandlerEnds(..)
             | Event::Settles(..)
+            | Event::Sends(..)
             | Event::LooksAround(_)
             | Event::Subscribes(..)
             | Event::Cancels(_) => {}

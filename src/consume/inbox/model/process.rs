@@ -32,7 +32,7 @@ pub(super) struct Process {
     pub(super) sessions: Vec<Session>,
     /// Also those of lost channels.
     pub(super) running: BTreeMap<u64, (Ticket, Taken)>,
-    /// Handlers that have ended while their queue's subscriptions filled up.
+    /// Handlers that have ended while their queue's subscriptions filled up. Those of lost channels may be among them.
     pub(super) ended: Vec<u64>,
     next_handler: u64,
     pub(super) will_look: bool,
@@ -69,6 +69,11 @@ impl Process {
     pub(super) fn uses(&self, channel: Channel) -> bool {
         let session = self.sessions[channel.queue];
         self.is_up && session.channel == channel && session.is_open
+    }
+
+    /// The handlers of a lost channel end, unseen. Only an ordered queue's do, before it has another channel.
+    pub(super) fn drop_handlers(&mut self, channel: Channel) {
+        self.running.retain(|_, (_, taken)| taken.channel != channel);
     }
 
     /// Starts the next handler, if one may start.

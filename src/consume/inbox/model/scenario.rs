@@ -17,6 +17,10 @@ pub(in super::super) struct Range {
     pub(in super::super) lags: &'static [u64],
     /// Whether messages may wait in their process between two attempts.
     pub(in super::super) waits: bool,
+    /// Whether queues may be ordered, by a few keys or as a whole. Their messages wait in their process.
+    pub(in super::super) ordered: bool,
+    /// The broker's ack timeout, in ms. Handlers take up to half of it.
+    pub(in super::super) ack_timeout: u64,
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
     pub(in super::super) spare: u64,
@@ -33,6 +37,8 @@ impl Range {
         poisons: 10,
         lags: &[0, 1, 1, 3, 3],
         waits: false,
+        ordered: false,
+        ack_timeout: 2 * 3_600_000,
         delivery_limit: (5, 12),
         spare: 3,
         losses: 0,
@@ -55,8 +61,14 @@ pub(in super::super) struct Scenario {
     pub(super) thinks_for: u64,
     /// How long the broker takes to agree on the end of a subscription. What it delivers meanwhile goes back.
     pub(super) agrees_for: u64,
+    /// How long a process collects what it settles before it tells the broker. It may die meanwhile.
+    pub(super) collects_for: u64,
     pub(super) returns_in_old_order: bool,
     pub(super) acks_are_lost: bool,
+    /// Whether the broker counts what comes back with a lost channel of a process that lives on. It does not if a node dies.
+    pub(super) losses_count: bool,
+    /// Whether the broker counts what a process hands back. It does on 3.10 and 4.0.
+    pub(super) hand_backs_count: bool,
     /// When a process is killed from outside; no message is to blame.
     pub(super) kills: Vec<(u64, usize)>,
     pub(super) losses: Vec<Loss>,
@@ -89,6 +101,8 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) queue: usize,
+    /// In an ordered queue, messages with the same key stay in order.
+    pub(super) key: u64,
     pub(super) published_at: u64,
     /// Poison: its handler kills the process after this time. In a queue whose messages wait in their process, it fails first as often as
     /// `failures` says.
@@ -108,7 +122,11 @@ impl Scenario {
         let typical: Vec<_> = rules.iter().map(|_| draws.pick(&[1, 5, 20, 100, 1000])).collect();
         let waits: Vec<_> =
             rules.iter().map(|_| draws.pick(&[None, None, Some(0), Some(100), Some(3000), Some(20_000)])).collect();
-        let waits = waits.into_iter().map(|wait| wait.filter(|_| range.waits)).collect();
+        let wait = |(wait, rules): (Option<u64>, &Rules)| match rules.is_ordered {
+            true => wait.or(Some(100)),
+            false => wait.filter(|_| range.waits),
+        };
+        let waits = waits.into_iter().zip(&rules).map(wait).collect();
         let mut messages = messages(draws, range, &rules, &typical);
         poison(draws, range, &mut messages, &typical);
         let together = draws.one_in(2);
@@ -119,8 +137,11 @@ impl Scenario {
             lag: draws.pick(range.lags),
             thinks_for: draws.pick(&[0, 0, 1]),
             agrees_for: draws.pick(&[0, 2, 2, 20]),
+            collects_for: draws.pick(&[0, 0, 1, 5]),
             returns_in_old_order: draws.one_in(2),
             acks_are_lost: draws.one_in(2),
+            losses_count: !draws.one_in(3),
+            hand_backs_count: draws.one_in(2),
             kills: (0..killed).map(|_| (draws.below(5000), draws.below(processes) as usize)).collect(),
             losses: losses(draws, range, processes, rules.len()),
             waits,
@@ -148,10 +169,17 @@ impl Scenario {
         self.messages[taken.message].kills_after.filter(|_| !fails)
     }
 
-    /// One queue's messages of the same kind, with one poison, all there from the start.
-    pub(in super::super) fn plain(processes: usize, rules: Rules, messages: usize, poison_at: usize) -> Self {
+    /// One queue's messages of the same kind, with one poison, all there from the start. They have this many keys by turns.
+    pub(in super::super) fn plain(
+        processes: usize,
+        rules: Rules,
+        messages: usize,
+        keys: usize,
+        poison_at: usize,
+    ) -> Self {
         let message = |index| Message {
             queue: 0,
+            key: (index % keys) as u64,
             published_at: 0,
             kills_after: (index == poison_at).then_some(0),
             takes: 5,
@@ -166,8 +194,11 @@ impl Scenario {
             lag: 1,
             thinks_for: 0,
             agrees_for: 2,
+            collects_for: 0,
             returns_in_old_order: true,
             acks_are_lost: false,
+            losses_count: true,
+            hand_backs_count: true,
             kills: Vec::new(),
             losses: Vec::new(),
             waits: vec![None],
@@ -179,13 +210,15 @@ fn rules(draws: &mut Draws, range: Range) -> Rules {
     let prefetch = if draws.one_in(2) { draws.within(1, 200) } else { draws.pick(&[1, 10, 100, 200]) };
     let (lowest, highest) = range.delivery_limit;
     let limit = draws.within(lowest, highest);
+    let is_ordered = range.ordered && draws.one_in(2);
+    let hold_limit = if is_ordered { range.ack_timeout - range.ack_timeout / 20 } else { range.ack_timeout / 2 };
     Rules {
         prefetch: prefetch as u16,
         concurrency: draws.within(1, prefetch.min(20)) as u16,
         delivery_limit: limit as u32,
         immediate: draws.within(0, limit - range.spare) as u32,
-        hold_limit: Duration::from_secs(3600),
-        is_ordered: false,
+        hold_limit: Duration::from_millis(hold_limit),
+        is_ordered,
     }
 }
 
@@ -213,6 +246,7 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
     let one_slow_in = draws.pick(&[None, None, Some(10), Some(50)]);
     let one_failing_in = draws.pick(&[None, None, Some(5), Some(2)]);
     let handed_back = draws.pick(&[0, 0, 0, 20]);
+    let keys = draws.pick(&[1, 2, 5, 50]);
     let (arrival, before, pause) = (draws.below(4), draws.below(number), draws.within(0, 20_000));
     let published_at = |index| match arrival {
         0 => 0,
@@ -226,11 +260,13 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
         let queue = draws.index(rules.len());
         let slow = if one_slow_in.is_some_and(|of| draws.one_in(of)) { 30 } else { 1 };
         let most = u64::from(rules[queue].immediate.max(1)) + 1;
+        let takes = draws.within(typical[queue] / 2, typical[queue] * 2) * slow;
         Message {
             queue,
+            key: draws.below(keys),
             published_at: published_at(index),
             kills_after: None,
-            takes: draws.within(typical[queue] / 2, typical[queue] * 2) * slow,
+            takes: takes.min(range.ack_timeout / 2),
             failures: if one_failing_in.is_some_and(|of| draws.one_in(of)) { draws.within(1, most) as u32 } else { 0 },
             came_back_before: u32::from(index < handed_back),
         }

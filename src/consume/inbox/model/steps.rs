@@ -5,14 +5,17 @@ use std::time::{Duration, Instant};
 use super::process::Subscription;
 use super::scenario::Verdict;
 use super::taken::Taken;
-use super::{Channel, Event, Life, World};
+use super::{Channel, Event, How, Life, World};
 use crate::consume::inbox::Fingerprint as _;
+
+/// How long a queue that has given its channel up is without one.
+const REOPENS_AFTER: u64 = 100;
 
 impl World<'_> {
     pub(super) fn take(&mut self, channel: Channel, message: usize, count: u32) {
         let now = self.instant();
         let process = &mut self.processes[channel.life.process];
-        let taken = Taken { message, channel, count, failed: 0 };
+        let taken = Taken { message, key: self.scenario.messages[message].key, channel, count, failed: 0 };
         process.inbox.arrive(process.queues[channel.queue], Some(count), now, taken);
         self.look_soon(channel.life);
     }
@@ -25,9 +28,12 @@ impl World<'_> {
         self.settle_ended(channel.life);
     }
 
-    /// The process notices that a channel is gone. Its handlers run on.
+    /// The process notices that a channel is gone. Its handlers run on, unless the queue is ordered.
     pub(super) fn notices_loss(&mut self, channel: Channel, pause: u64) {
         let process = &mut self.processes[channel.life.process];
+        if self.scenario.rules[channel.queue].is_ordered {
+            process.drop_handlers(channel);
+        }
         let session = &mut process.sessions[channel.queue];
         (session.is_open, session.subscription) = (false, Subscription::None);
         process.inbox.lost(process.queues[channel.queue]);
@@ -47,14 +53,17 @@ impl World<'_> {
     pub(super) fn handler_ended(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
-        let (ticket, taken) = &process.running[&handler];
+        let Some((ticket, taken)) = process.running.get(&handler) else { return };
         match self.scenario.verdict(taken) {
             Verdict::Hold(delay) => return self.hold(life, handler, now + Duration::from_millis(delay)),
             Verdict::Requeue => {
                 process.inbox.handler_ended(ticket, now);
                 process.inbox.requeue(ticket, taken.fingerprint());
             }
-            Verdict::Ack => process.inbox.handler_ended(ticket, now),
+            Verdict::Ack => {
+                process.inbox.handler_ended(ticket, now);
+                self.order.handled(taken.message);
+            }
         }
         self.after(0, Event::Settles(life, handler));
         self.look_soon(life);
@@ -80,18 +89,34 @@ impl World<'_> {
     pub(super) fn settle(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
-        let channel = process.running[&handler].1.channel;
+        let Some(channel) = process.running.get(&handler).map(|(_, taken)| taken.channel) else { return };
         if process.uses(channel) && process.inbox.is_ending(process.queues[channel.queue]) {
             return process.ended.push(handler);
         }
         let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
         process.inbox.finish(ticket, now);
-        let settles = match self.scenario.verdict(&taken) {
-            Verdict::Requeue => Event::Rejects(channel, taken.message),
-            Verdict::Ack | Verdict::Hold(_) => Event::Acks(channel, taken.message),
+        let how = match self.scenario.verdict(&taken) {
+            Verdict::Requeue => How::Reject,
+            Verdict::Ack | Verdict::Hold(_) => How::Ack,
         };
-        self.after(self.scenario.lag, settles);
+        self.after(self.scenario.collects_for, Event::Sends(channel, taken.message, how));
         self.look_soon(life);
+    }
+
+    /// Hands back what has waited too long. An ordered queue gives its channel up instead.
+    fn hand_back_late(&mut self, channel: Channel, now: Instant) {
+        let process = &mut self.processes[channel.life.process];
+        let queue = process.queues[channel.queue];
+        if process.inbox.is_overdue(queue, now) {
+            self.after(self.scenario.lag, Event::Lost(channel));
+            return self.notices_loss(channel, REOPENS_AFTER);
+        }
+        if process.inbox.is_ending(queue) {
+            return;
+        }
+        for taken in process.inbox.take_late(queue, now) {
+            self.after(self.scenario.collects_for, Event::Sends(taken.channel, taken.message, How::HandBack));
+        }
     }
 
     pub(super) fn look_soon(&mut self, life: Life) {
@@ -107,8 +132,9 @@ impl World<'_> {
         let now = self.instant();
         self.processes[life.process].will_look = false;
         while let Some((handler, taken)) = self.processes[life.process].start_next(self.scenario, now) {
+            self.order.starts(self.scenario, taken.message, |message| self.broker.is_parked(message));
             match self.scenario.kills_after(&taken) {
-                Some(after) => self.after(after, Event::Dies(life)),
+                Some(after) => self.after(after, Event::Dies(life, handler)),
                 None => {
                     self.after(self.scenario.messages[taken.message].takes, Event::HandlerEnds(life, handler));
                 }
@@ -118,6 +144,7 @@ impl World<'_> {
             let session = self.processes[life.process].sessions[queue];
             if session.is_open {
                 self.fit_subscription(session.channel, now);
+                self.hand_back_late(session.channel, now);
             }
         }
         self.set_clock(life, now);

@@ -6,6 +6,7 @@ use crate::consume::inbox::Fingerprint;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     pub(super) message: usize,
+    pub(super) key: u64,
     pub(super) channel: Channel,
     /// How often the message had come back.
     pub(super) count: u32,
@@ -16,5 +17,9 @@ pub(super) struct Taken {
 impl Fingerprint for Taken {
     fn fingerprint(&self) -> u64 {
         self.message as u64
+    }
+
+    fn order_key(&self) -> u64 {
+        self.key
     }
 }
