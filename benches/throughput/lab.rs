@@ -49,7 +49,7 @@ impl Lab {
 
     /// The ways to wait that this broker offers.
     pub(crate) fn ways(&self) -> Vec<Way> {
-        let ways = [Way::Tiers, Way::Ladder(1), Way::Ladder(2), Way::Ladder(4), Way::Native];
+        let ways = [Way::Tiers, Way::Ladder(1), Way::Ladder(2), Way::Ladder(4), Way::Native, Way::InProcess];
         ways.into_iter().filter(|way| *way != Way::Native || self.knows_delayed_retry()).collect()
     }
 

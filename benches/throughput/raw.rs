@@ -1,7 +1,7 @@
 //! The jobs with lapin alone, as fast as possible: frames are queued by polling their futures once, confirms are pipelined, up to
 //! 500 messages are in flight, and copies are confirmed before their originals are acked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Acker, BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use tokio::time::{Instant, sleep_until};
 
 use crate::corner::Corner;
 use crate::job::{DELIVERY_LIMIT, Job};
@@ -70,11 +71,14 @@ pub(crate) async fn work(task: Task, variant: Variant) -> Result<()> {
         witness,
         publisher,
         settling: FuturesUnordered::new(),
+        held: VecDeque::new(),
     };
     loop {
+        let due = client.held.front().map(|(due, _)| *due);
         tokio::select! {
             biased;
             Some((confirmed, original)) = client.settling.next() => settle(confirmed, &original)?,
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => client.resume().await?,
             delivery = deliveries.next() => client.take(delivery.ok_or("the consumer ended")??).await?,
             _ = &mut stop => break,
         }
@@ -96,6 +100,8 @@ struct Client {
     /// The messages to ack together, if acks are batched.
     batch: Option<Vec<Acker>>,
     settling: FuturesUnordered<BoxFuture<'static, (lapin::Result<Confirmation>, Acker)>>,
+    /// What waits here, and until when.
+    held: VecDeque<(Instant, Delivery)>,
 }
 
 impl Client {
@@ -103,6 +109,7 @@ impl Client {
         let is_last = match self.job {
             Job::Success => true,
             Job::Wait(Way::Native) => delivery.redelivered,
+            Job::Wait(Way::InProcess) => false,
             Job::Wait(_) => has_waited(&delivery),
             Job::Requeue => delivery_count(&delivery) + 1 >= DELIVERY_LIMIT,
         };
@@ -113,9 +120,19 @@ impl Client {
             Job::Wait(Way::Native) => {
                 queue_frame(delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }));
             }
+            Job::Wait(Way::InProcess) => self.held.push_back((Instant::now() + Way::IN_PROCESS, delivery)),
             Job::Wait(way) => self.send_to_wait(way, delivery),
             Job::Requeue if is_last => self.send_to_parked(delivery),
             Job::Requeue => queue_frame(delivery.acker.reject(BasicRejectOptions { requeue: true })),
+        }
+        Ok(())
+    }
+
+    /// The second attempt of what has waited here for longest.
+    async fn resume(&mut self) -> Result<()> {
+        if let Some((_, delivery)) = self.held.pop_front() {
+            self.witness.attempt(delivery.properties.message_id().as_ref().map(ShortString::as_str), true);
+            self.ack(delivery.acker).await?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ fn contenders(lab: &Lab) -> Vec<(Way, Side)> {
 /// Returns how many messages did not end as they should.
 pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
     let contenders = contenders(lab);
-    let title = format!("{} messages wait about two seconds once, in each way", lab.effort.wait);
+    let title = format!("{} messages wait about two seconds once, in each way; in the process 50 ms", lab.effort.wait);
     let names = contenders.iter().map(|(way, side)| format!("{}: {}", way.name(), side.word()));
     let mut report = Report::new(title, names);
     for round in turns::rounds(lab.effort.rounds) {
