@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rehop::parked::{
-    DiscardRequest, EditRequest, Exported, Filter, ListRequest, Parked, ParkedError, Place, RampSettings, ReplayRequest,
+    DiscardRequest, EditRequest, Exported, Filter, ListRequest, Parked, ParkedError, Place, RampSettings,
+    ReplayRequest, RestoreRequest,
 };
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,21 +18,48 @@ const ORDERS: &str = "REHOP_TEST_FAULTS_OPERATOR";
 /// What the operator does with the parked messages of the first queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Action {
-    /// Sends all back at once.
-    Replay {
-        strict: bool,
+    Replay(Manner),
+    /// Sends back what was discarded.
+    ReplayDiscarded(Manner),
+    Discard {
+        in_flight: Option<u16>,
     },
-    Discard,
+    /// Undoes all discards.
+    Restore,
     Edit {
         chain: String,
         body: String,
     },
-    /// Lists all of them, and logs the most memory that this took.
+    /// Lists all of them.
     List,
     /// Brings back what this file has.
     Import {
         lines: PathBuf,
     },
+}
+
+/// How messages are sent back. By default all at once, with the default number in flight.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manner {
+    pub(crate) in_flight: Option<u16>,
+    /// Waits for the verdict on a canary of five.
+    pub(crate) canary: bool,
+    /// How many must match. They are counted first.
+    pub(crate) expect: Option<u64>,
+    /// The condition for messages to match.
+    pub(crate) only: Option<String>,
+}
+
+impl Manner {
+    fn request(&self) -> ReplayRequest {
+        let mut request = everything();
+        (request.in_flight, request.expect) = (self.in_flight, self.expect);
+        request.filter.conditions = self.only.iter().map(|condition| condition.parse().unwrap()).collect();
+        if self.canary {
+            request.ramp = RampSettings::default();
+        }
+        request
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,7 +68,7 @@ struct Orders {
     action: Action,
 }
 
-/// Starts the operator. It ends by itself, with status 0 if everything succeeded.
+/// Starts the operator. It ends by itself, with status 0 if everything succeeded, and logs by how many kilobytes it grew at most.
 pub(crate) fn start(config: &Config, action: &Action, log: &Path) -> Service {
     let orders = Orders { config: config.clone(), action: action.clone() };
     Service::spawn((ORDERS, serde_json::to_string(&orders).unwrap()), config, log)
@@ -52,7 +80,10 @@ pub(crate) fn run_if_asked() {
     let Orders { config, action } = serde_json::from_str(&orders).unwrap();
     run_process(async move {
         let _told = listen();
-        match act(&config, action).await {
+        let before = kilobytes("VmRSS:");
+        let ended = act(&config, action).await;
+        tracing::info!("memory grew by {} kB", kilobytes("VmHWM:").saturating_sub(before));
+        match ended {
             Ok(()) => true,
             Err(error) => {
                 tracing::error!("operator failed: {error}");
@@ -62,6 +93,13 @@ pub(crate) fn run_if_asked() {
     })
 }
 
+/// A line of what the kernel says of this process.
+fn kilobytes(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let rest = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    rest.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
     let parked = open(config)?;
     let mut terminated = signal(SignalKind::terminate()).unwrap();
@@ -69,12 +107,14 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
         let _ = terminated.recv().await;
     };
     match action {
-        Action::Replay { strict } => {
-            let mut request = everything();
-            request.in_flight = strict.then_some(1);
-            parked.replay(&request, |_| {}, stop).await.map(drop)
+        Action::Replay(manner) => parked.replay(&manner.request(), |_| {}, stop).await.map(drop),
+        Action::ReplayDiscarded(manner) => discarded(config)?.replay(&manner.request(), |_| {}, stop).await.map(drop),
+        Action::Discard { in_flight } => {
+            let mut request = DiscardRequest::default();
+            request.in_flight = in_flight;
+            parked.discard(&request, |_| {}, stop).await.map(drop)
         }
-        Action::Discard => parked.discard(&DiscardRequest::default(), |_| {}, stop).await.map(drop),
+        Action::Restore => discarded(config)?.restore(&RestoreRequest::default(), |_| {}, stop).await.map(drop),
         Action::Edit { chain, body } => {
             let mut request = EditRequest::new(chain, body);
             request.follow = Duration::from_secs(1);
@@ -82,9 +122,7 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
         }
         Action::List => {
             let listing = parked.list(&ListRequest::all(Filter::default())).await?;
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
-            tracing::info!("looked at {}; peak memory {peak}", listing.looked_at);
+            tracing::info!("looked at {}", listing.looked_at);
             Ok(())
         }
         Action::Import { lines } => {
@@ -98,6 +136,11 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
 /// The parked messages of the first queue.
 pub(crate) fn open(config: &Config) -> Result<Parked, ParkedError> {
     Parked::open(&config.settings(), Place::queue(config.work().name.clone()))
+}
+
+/// The discarded messages.
+fn discarded(config: &Config) -> Result<Parked, ParkedError> {
+    Parked::open(&config.settings(), Place::Discarded)
 }
 
 /// All messages at once, without waiting for their fate.

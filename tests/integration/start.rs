@@ -127,7 +127,7 @@ async fn an_unknown_virtual_host_is_reported_at_once() {
 }
 
 /// A user with only these permissions: configure, write, read.
-async fn limited(fixture: &mut Fixture, user: &str, permissions: [&str; 3]) {
+pub(super) async fn limited(fixture: &mut Fixture, user: &str, permissions: [&str; 3]) {
     let (broker, user) = (Broker::shared().await, format!("{user}-{}", fixture.namespace.name()));
     broker.rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
     let [configure, write, read] = permissions;

@@ -111,14 +111,35 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "parked and stray messages are listed again and again", looks::listed),
         case(
             Corner,
+            "parked and stray messages are listed again and again under a limit of two",
+            looks::listed_under_a_low_limit,
+        ),
+        case(
+            Corner,
             "parked messages are listed until a policy's limit, and the warning comes first",
             looks::listed_under_a_policy,
         ),
         case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay),
         case(Corner, "an operator is killed at each step of a discard", parked::kills::in_a_discard),
+        case(Corner, "an operator is killed at each step of a restore", parked::kills::in_a_restore),
         case(Corner, "an operator is killed at each step of an edit", parked::edits::in_an_edit),
         case(Corner, "an operator is killed at each step of an import", parked::kills::in_an_import),
         case(Corner, "operators are killed at random moments of a replay", parked::kills::at_random),
+        case(
+            Corner,
+            "an operator is killed while a replay counts the messages that match",
+            parked::between::while_it_counts,
+        ),
+        case(
+            Corner,
+            "an operator is killed while a replay waits for the verdict on its canary",
+            parked::between::while_it_waits_for_a_verdict,
+        ),
+        case(
+            Corner,
+            "an operator is killed while a replay gives back messages that do not match",
+            parked::between::while_it_gives_back,
+        ),
         case(Corner, "two operators move the same parked messages", parked::trouble::two_operators),
         case(
             Corner,
@@ -129,7 +150,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "messages park again during their replay", parked::trouble::parks_again),
         case(Corner, "the parked queue is deleted during a replay", parked::trouble::parked_queue_is_deleted),
         case(Corner, "copies are returned to an operator amidst a replay", parked::trouble::copies_are_returned),
-        case(Corner, "many parked messages are listed in little memory", parked::trouble::listed_in_bounded_memory)
+        case(Corner, "a million parked messages are listed in less than 600 MB", parked::amounts::a_million)
             .long_only(),
         case(Broker, "the broker is restarted during a replay", parked::trouble::broker_restarts),
         case(Corner, "poison in one queue leaves the slow messages of another alone", several::poison_in_one),
@@ -199,6 +220,16 @@ pub(crate) fn all() -> Vec<Case> {
         case(Docker, "a member leaves the cluster for good and another one comes", cluster::another_member).long_only(),
         case(Docker, "the broker is upgraded with messages everywhere", versions::upgraded).long_only(),
         case(Docker, "the broker refuses an upgrade, and goes back", versions::refused).long_only(),
+        case(
+            Machine,
+            "a hundred thousand parked messages are listed in less than a minute and 50 MB",
+            parked::amounts::a_hundred_thousand,
+        ),
+        case(
+            Machine,
+            "parked messages of many megabytes are listed, discarded and replayed in bounded memory",
+            parked::amounts::large_bodies,
+        ),
         case(Machine, "thousands of messages come due together", waits::due_together),
     ]
 }

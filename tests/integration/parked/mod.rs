@@ -2,7 +2,9 @@
 
 mod looking;
 mod moving;
+mod permissions;
 mod replaying;
+mod stopping;
 
 use rehop::parked::{Parked, Place, RampSettings, ReplayRequest};
 use rehop::testing::Received;

@@ -1,9 +1,9 @@
-//! SIGKILL of an operator's process at each step of a replay, a discard and an import. The next operator finishes, and nothing is
-//! lost.
+//! SIGKILL of an operator's process at each step of a replay, a discard, a restore and an import. The next operator finishes, and
+//! nothing is lost.
 
 use std::time::Duration;
 
-use rehop::parked::{Exported, Filter};
+use rehop::parked::{DiscardRequest, Exported, Filter};
 use rehop::testing::{Client, Proxy, ProxyConnection, eventually};
 
 use super::{IN_FLIGHT, MESSAGES};
@@ -12,7 +12,7 @@ use crate::expectation::{Cause, Place};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
-use crate::operator::Action;
+use crate::operator::{Action, Manner};
 use crate::service::{Does, Service};
 
 /// What the process is doing when it is killed.
@@ -29,9 +29,9 @@ enum Step {
 }
 
 /// How many copies are elsewhere before the fault.
-const BEGUN: u32 = 50;
+pub(super) const BEGUN: u32 = 50;
 /// So many bytes a second of the operator's copies pass that it is always amidst them.
-const SLOWLY: u64 = 60_000;
+pub(super) const SLOWLY: u64 = 60_000;
 
 /// An operator behind a proxy: its connections are number 0, which consumes, and 1, which publishes.
 pub(super) struct Stage {
@@ -105,16 +105,18 @@ pub(super) async fn lab(ground: &Ground, name: &str) -> Lab {
     lab
 }
 
-/// The next operators finish. One may begin before the broker has taken everything back from the one before.
-async fn finish(lab: &Lab, client: &Client, target: &str, action: &Action) {
+/// The next operators finish, and leave so many messages where they are. One may begin before the broker has taken everything back from
+/// the one before.
+pub(super) async fn finish(lab: &Lab, action: &Action, [from, to]: [&str; 2], left: u32) {
+    let client = lab.client().await;
     let kept = async || {
-        let (parked, moved) = lab.ready(client, target).await;
-        if (parked + moved) as usize >= MESSAGES { Ok(true) } else { Err(format!("{parked} and {moved}")) }
+        let (there, moved) = (client.depth(from).await.unwrap(), client.depth(to).await.unwrap_or(0));
+        if (there + moved) as usize >= MESSAGES { Ok(true) } else { Err(format!("{there} and {moved}")) }
     };
     eventually(SOON, "every message is in one of the two queues", kept).await.unwrap();
     eventually(SOON, "the operators finish", async || {
         lab.operator_ends(action).await;
-        client.depth(&lab.parked()).await.map(|left| left == 0)
+        client.depth(from).await.map(|there| there == left)
     })
     .await
     .unwrap();
@@ -139,45 +141,66 @@ fn check(step: Step, account: &Account, in_flight: usize) {
     assert!(right, "{duplicates} duplicates: {account}");
 }
 
-async fn replay_killed(ground: &Ground, step: Step, strict: bool) -> Account {
-    let lab = lab(ground, &format!("op-replay-{step:?}")).await;
-    lab.park(MESSAGES, Does::Succeed).await;
-    let action = Action::Replay { strict };
-    let stage = Stage::start(&lab, &action, SLOWLY).await;
-    stage.reaches(lab.work(), BEGUN).await;
-    stage.kill(step, lab.work()).await;
-    finish(&lab, &lab.client().await, lab.work(), &action).await;
-    handle_all(&lab).await;
-    let in_flight = if strict { 1 } else { IN_FLIGHT };
+/// An operator who moves all messages from one queue to another is killed at this step, and the next one finishes.
+async fn killed(lab: &Lab, step: Step, action: &Action, [from, to]: [&str; 2]) {
+    let stage = Stage::start(lab, action, SLOWLY).await;
+    stage.reaches(to, BEGUN).await;
+    stage.kill(step, to).await;
+    finish(lab, action, [from, to], 0).await;
+}
+
+/// Closes the account of one kill.
+async fn close(lab: &Lab, step: Step, in_flight: usize) -> Account {
     let account = lab.close(Allowed::losses(1, in_flight)).await.of(&format!("{step:?}"));
     check(step, &account, in_flight);
     account
 }
 
+/// Each step with the default number in flight, and those that leave duplicates with one in flight.
+const STEPS: [(Step, Option<u16>); 6] = [
+    (Step::Send, None),
+    (Step::Confirm, None),
+    (Step::Ack, None),
+    (Step::Stop, None),
+    (Step::Confirm, Some(1)),
+    (Step::Ack, Some(1)),
+];
+
 pub(crate) async fn in_a_replay(ground: Ground) -> Account {
     let mut sum = Account::default();
-    for step in [Step::Send, Step::Confirm, Step::Ack, Step::Stop] {
-        sum.add(&replay_killed(&ground, step, false).await);
-    }
-    for step in [Step::Confirm, Step::Ack] {
-        sum.add(&replay_killed(&ground, step, true).await);
+    for (step, in_flight) in STEPS {
+        let lab = lab(&ground, &format!("op-replay-{step:?}")).await;
+        lab.park(MESSAGES, Does::Succeed).await;
+        let action = Action::Replay(Manner { in_flight, ..Manner::default() });
+        killed(&lab, step, &action, [&lab.parked(), lab.work()]).await;
+        handle_all(&lab).await;
+        sum.add(&close(&lab, step, in_flight.map_or(IN_FLIGHT, usize::from)).await);
     }
     sum.with_note("6 kills")
 }
 
 pub(crate) async fn in_a_discard(ground: Ground) -> Account {
     let mut sum = Account::default();
-    for step in [Step::Send, Step::Confirm, Step::Ack, Step::Stop] {
+    for (step, in_flight) in STEPS {
         let lab = lab(&ground, &format!("op-discard-{step:?}")).await;
         let ids = lab.park(MESSAGES, Does::Succeed).await;
         lab.expect(ids, Place::Discarded);
-        let stage = Stage::start(&lab, &Action::Discard, SLOWLY).await;
-        stage.reaches(&lab.discarded(), BEGUN).await;
-        stage.kill(step, &lab.discarded()).await;
-        finish(&lab, &lab.client().await, &lab.discarded(), &Action::Discard).await;
-        let account = lab.close(Allowed::losses(1, IN_FLIGHT)).await.of(&format!("{step:?}"));
-        check(step, &account, IN_FLIGHT);
-        sum.add(&account);
+        killed(&lab, step, &Action::Discard { in_flight }, [&lab.parked(), &lab.discarded()]).await;
+        sum.add(&close(&lab, step, in_flight.map_or(IN_FLIGHT, usize::from)).await);
+    }
+    sum.with_note("6 kills")
+}
+
+pub(crate) async fn in_a_restore(ground: Ground) -> Account {
+    let mut sum = Account::default();
+    for step in [Step::Send, Step::Confirm, Step::Ack, Step::Stop] {
+        let lab = lab(&ground, &format!("op-restore-{step:?}")).await;
+        let ids = lab.park(MESSAGES, Does::Succeed).await;
+        lab.expect(ids, Place::Parked(Cause::Permanent));
+        lab.operator().discard(&DiscardRequest::default(), |_| {}, std::future::pending()).await.unwrap();
+        lab.depth(&lab.discarded(), MESSAGES as u32).await;
+        killed(&lab, step, &Action::Restore, [&lab.discarded(), &lab.parked()]).await;
+        sum.add(&close(&lab, step, IN_FLIGHT).await);
     }
     sum.with_note("4 kills")
 }
@@ -223,7 +246,7 @@ pub(crate) async fn at_random(ground: Ground) -> Account {
             lab.park(1_000, Does::Succeed).await;
         }
         let (_, before) = lab.ready(&client, lab.work()).await;
-        let operator = lab.operator_with(&lab.config, &Action::Replay { strict: false });
+        let operator = lab.operator_with(&lab.config, &Action::Replay(Manner::default()));
         let begun = async || client.depth(lab.work()).await.map(|depth| depth > before);
         eventually(SOON, "the first message is sent", begun).await.unwrap();
         lasts(between(0, 150)).await;
@@ -233,7 +256,7 @@ pub(crate) async fn at_random(ground: Ground) -> Account {
         }
     }
     eventually(SOON, "the operators finish", async || {
-        lab.operator_ends(&Action::Replay { strict: false }).await;
+        lab.operator_ends(&Action::Replay(Manner::default())).await;
         client.depth(&lab.parked()).await.map(|left| left == 0)
     })
     .await

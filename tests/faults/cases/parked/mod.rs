@@ -1,5 +1,8 @@
-//! Operators move parked messages while processes are killed, queues are full or deleted, and the broker restarts.
+//! Operators move parked messages while processes are killed, queues are full or deleted, and the broker restarts; and they get through
+//! large messages, and many.
 
+pub(crate) mod amounts;
+pub(crate) mod between;
 pub(crate) mod edits;
 pub(crate) mod kills;
 pub(crate) mod trouble;

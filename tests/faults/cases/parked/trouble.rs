@@ -1,7 +1,6 @@
 //! Replays under trouble.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use rehop::parked::{DiscardRequest, ListRequest, ParkedError, Progress, RampSettings, Stop};
@@ -14,7 +13,7 @@ use crate::expectation::{Cause, Place};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
-use crate::operator::{Action, everything};
+use crate::operator::everything;
 use crate::record::Step;
 use crate::service::Does;
 
@@ -221,35 +220,4 @@ pub(crate) async fn copies_are_returned(ground: Ground) -> Account {
     lab.declare().await;
     client.unbind(lab.work(), &exchange, "", kept).await.unwrap();
     finish(&lab, Allowed::nothing()).await.with_note(format!("{sent} sent before"))
-}
-
-/// A million in the long form.
-pub(crate) async fn listed_in_bounded_memory(ground: Ground) -> Account {
-    const AT_ONCE: usize = 10_000;
-    let count = ground.times(10_000, 1_000_000);
-    let mut lab = ground.lab("op-many").await;
-    lab.config.answer = Duration::from_secs(120);
-    lab.declare().await;
-    let park = lab.exchange("park");
-    let client = lab.client().await;
-    let message = |number: usize| {
-        let message = rehop::testing::Publish::to(&park, lab.work()).body(vec![b'x'; 200]);
-        message.header("rehop-reason", "permanent").message_id(number.to_string())
-    };
-    for first in (0..count).step_by(AT_ONCE) {
-        client.publish_many((first..first + AT_ONCE).map(message)).await.unwrap();
-    }
-    lab.depth(&lab.parked(), count as u32).await;
-    let begun = Instant::now();
-    let mut operator = lab.operator_with(&lab.config, &Action::List);
-    assert!(operator.ended(10 * SOON).await.unwrap(), "the list succeeds: {}", operator.log());
-    let took = begun.elapsed().as_secs_f64();
-    lab.depth(&lab.parked(), count as u32).await;
-    client.delete_queue(&lab.parked()).await.unwrap();
-    let log = operator.log();
-    assert!(log.contains(&format!("looked at {count};")), "all are listed: {log}");
-    let peak = log.split("peak memory ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    let megabytes = peak.parse::<usize>().unwrap() / 1024;
-    assert!(megabytes < ground.times(150, 600), "{megabytes} MB");
-    Account::default().with_note(format!("{count} messages in {took:.1} s, {megabytes} MB at most"))
 }

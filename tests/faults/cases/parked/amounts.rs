@@ -1,0 +1,126 @@
+//! Large messages, and many. Operators need little memory for them.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use rehop::testing::{Client, Publish};
+
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::Account;
+use crate::operator::{Action, Manner};
+
+/// What an operator needed for an action.
+struct Need {
+    time: Duration,
+    /// By how much it grew at most.
+    megabytes: usize,
+    log: String,
+}
+
+impl Need {
+    fn has_listed(&self, count: usize) -> bool {
+        self.log.lines().any(|line| line.ends_with(&format!("looked at {count}")))
+    }
+}
+
+impl std::fmt::Display for Need {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.1} s and {} MB", self.time.as_secs_f64(), self.megabytes)
+    }
+}
+
+impl Lab {
+    /// A parked message of this size, whose body depends on its number.
+    fn resting(&self, number: usize, size: usize) -> Publish {
+        let message = Publish::to(self.exchange("park"), self.work()).body(body(number, size));
+        message.header("rehop-reason", "permanent").message_id(number.to_string())
+    }
+
+    /// Runs an operator to its end, which has to be a success.
+    async fn need(&self, action: &Action) -> Need {
+        let begun = Instant::now();
+        let mut operator = self.operator_with(&self.config, action);
+        assert!(operator.ended(10 * SOON).await.unwrap(), "the operator succeeds: {}", operator.log());
+        let (time, log) = (begun.elapsed(), operator.log());
+        let grown = log.split("memory grew by ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let megabytes = grown.parse::<usize>().unwrap() / 1024;
+        Need { time, megabytes, log }
+    }
+}
+
+fn body(number: usize, size: usize) -> Vec<u8> {
+    vec![b'a' + (number % 26) as u8; size]
+}
+
+/// Fifty bodies of 8 MiB, or in the long form of 16 MiB, which is the most that RabbitMQ 4.x takes by default. Few are in flight: those
+/// are in memory.
+pub(crate) async fn large_bodies(ground: Ground) -> Account {
+    const COUNT: usize = 50;
+    const AT_ONCE: usize = 5;
+    const IN_FLIGHT: Option<u16> = Some(4);
+    let size = ground.times(8, 16) << 20;
+    let broker = ground.own_broker(|builder| builder).await;
+    let mut lab = ground.lab_on("op-large", broker);
+    (lab.config.answer, lab.config.heartbeat) = (SOON, Duration::from_secs(15));
+    lab.declare().await;
+    let client = lab.client().await;
+    for first in (0..COUNT).step_by(AT_ONCE) {
+        client.publish_many((first..first + AT_ONCE).map(|number| lab.resting(number, size))).await.unwrap();
+    }
+    lab.depth(&lab.parked(), COUNT as u32).await;
+    let mut needs = Vec::new();
+    for (action, queue) in [
+        (Action::List, lab.parked()),
+        (Action::Discard { in_flight: IN_FLIGHT }, lab.discarded()),
+        (Action::ReplayDiscarded(Manner { in_flight: IN_FLIGHT, ..Manner::default() }), lab.work().to_owned()),
+    ] {
+        let need = lab.need(&action).await;
+        lab.depth(&queue, COUNT as u32).await;
+        assert!(action != Action::List || need.has_listed(COUNT), "all are listed: {}", need.log);
+        assert!(need.megabytes < COUNT * size / 2 / 1_000_000, "{action:?}: {need}");
+        needs.push(need.to_string());
+    }
+    let first = client.get(lab.work()).await.unwrap().unwrap();
+    assert!(first.body == body(0, size), "the first message is what it was");
+    let [listed, discarded, replayed] = &needs[..] else { panic!("{needs:?}") };
+    let note = format!("listed in {listed}, discarded in {discarded}, replayed in {replayed}");
+    Account::default().with_note(note)
+}
+
+/// What the page about parked messages says of lists.
+pub(crate) async fn a_hundred_thousand(ground: Ground) -> Account {
+    let need = list(&ground, 100_000, 1_024).await;
+    assert!(need.time < Duration::from_secs(60) && need.megabytes < 50, "{need}");
+    Account::default().with_note(need.to_string())
+}
+
+/// What the page about parked messages says of long lists.
+pub(crate) async fn a_million(ground: Ground) -> Account {
+    let need = list(&ground, 1_000_000, 200).await;
+    assert!(need.megabytes < 600, "{need}");
+    Account::default().with_note(need.to_string())
+}
+
+async fn list(ground: &Ground, count: usize, size: usize) -> Need {
+    const CLIENTS: usize = 4;
+    let mut lab = ground.lab("op-many").await;
+    lab.config.answer = Duration::from_secs(120);
+    lab.declare().await;
+    let mut clients: Vec<Client> = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(lab.client().await);
+    }
+    let lab = &lab;
+    let publishing = clients.iter().enumerate().map(|(first, client)| {
+        client.publish_many((first..count).step_by(CLIENTS).map(move |number| lab.resting(number, size)))
+    });
+    try_join_all(publishing).await.unwrap();
+    lab.depth(&lab.parked(), count as u32).await;
+    let need = lab.need(&Action::List).await;
+    assert!(need.has_listed(count), "all are listed: {}", need.log);
+    lab.depth(&lab.parked(), count as u32).await;
+    // Whoever uses this broker next has room.
+    clients[0].delete_queue(&lab.parked()).await.unwrap();
+    need
+}
