@@ -84,7 +84,7 @@ pub enum Error {
     },
     /// A queue or exchange exists with another argument than the settings ask for. Nothing was changed.
     #[error("{what} exists with {argument} {found} where {wanted} is needed; nothing was changed: {}{}",
-        of_namespace(argument, wanted, found), remedy(*role))]
+        of_namespace(argument, wanted, found), remedy(*role, argument))]
     Mismatch {
         /// The queue or exchange.
         what: String,

@@ -16,6 +16,7 @@ use crate::handler::HandlerFuture;
 use crate::retry::decision::{Decision, Reason, decide, decide_before};
 use crate::retry::ledger::Wait;
 use crate::retry::outcome::Outcome;
+use crate::settings::Order;
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wait::jitter::Draw;
@@ -85,7 +86,10 @@ impl Attempt {
         let (at, draw) = (SystemTime::now(), Draw::new(rand::random()));
         let decision = decide(self.policy(), &self.delivery.ledger, &result, Timestamp::from(at), draw);
         let failure = result.err().map(|failure| match decision {
-            Decision::Park(Reason::DelayTooLong) => failure.asks_more_than(&self.policy().why_no_longer()),
+            Decision::Park(Reason::DelayTooLong) => {
+                let is_ordered = self.context.config.order != Order::None;
+                failure.asks_more_than(&self.policy().why_no_longer(is_ordered))
+            }
             Decision::Park(Reason::DeferredTooOften) => failure.defers_more_than(self.policy().max_defers),
             _ => failure,
         });

@@ -24,7 +24,8 @@ pub(crate) fn check(settings: &Settings, consumers: &[AnyConsumer]) -> Result<()
                 let index = settings.queues.iter().position(|settings| settings.queue == *queue);
                 let Some(index) = index else { continue };
                 let named = settings.queues[index].retry.errors.iter().flat_map(|errors| errors.keys());
-                known(named, classes, &format!("queues.{index}.retry.errors"))?;
+                let key = format!("queues.{index}.retry.errors");
+                known(named, classes, &key).map_err(|error| error.of_queue(queue))?;
             }
         }
     }
@@ -93,8 +94,8 @@ mod tests {
         let error = check(&settings, &[declaring("orders", &["declined", "busy"])]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "queues.0.retry.errors.declned: no failure has this class; the classes that the handlers declare are busy, declined, \
-             error, panic, timeout"
+            "queues.0.retry.errors.declned: queue \"orders\": no failure has this class; the classes that the handlers declare are \
+             busy, declined, error, panic, timeout"
         );
         assert_eq!(unknown(&settings, &[declaring("orders", &["declned"])]), None);
         assert_eq!(unknown(&settings, &[consumer("orders").into()]), None, "nothing is declared");

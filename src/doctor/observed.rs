@@ -120,6 +120,15 @@ pub(super) struct QueueDetails {
     pub(super) online: Vec<String>,
 }
 
+/// What the broker does with returned messages (4.3). It waits for `least` times the delivery count, and for `longest` at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DelayedRetry<'a> {
+    /// `all`, `failed` or `returned`.
+    pub(super) kind: &'a str,
+    pub(super) least: i64,
+    pub(super) longest: i64,
+}
+
 /// How often the broker lets a message return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeliveryLimit {
@@ -239,10 +248,28 @@ impl QueueDetails {
         }
     }
 
-    /// The text of the argument, or else of the policy, which is what the broker takes for everything that is not a limit.
+    /// The text that is in effect. Of how a queue overflows and delays, a policy's goes before the argument's; of how it dead-letters,
+    /// the argument's (3.10, 4.0 and 4.3).
     pub(super) fn text(&self, key: &str) -> Option<&str> {
-        let argument = self.arguments.get(&format!("x-{key}"));
-        argument.or_else(|| self.effective_policy.get(key)).and_then(Value::as_str)
+        let (argument, policy) = (self.arguments.get(&format!("x-{key}")), self.effective_policy.get(key));
+        let value = match key {
+            "overflow" | "delayed-retry-type" => policy.or(argument),
+            _ => argument.or(policy),
+        };
+        value.and_then(Value::as_str)
+    }
+
+    /// The delayed retries in effect, in milliseconds. `None`: messages that are returned come again at once.
+    pub(super) fn delayed_retry(&self) -> Option<DelayedRetry<'_>> {
+        let kind = self.text("delayed-retry-type").filter(|kind| ["all", "failed", "returned"].contains(kind))?;
+        let least = self.smaller_number("delayed-retry-min").filter(|least| *least > 0)?;
+        let longest = self.smaller_number("delayed-retry-max").filter(|longest| *longest > 0).unwrap_or(least);
+        Some(DelayedRetry { kind, least, longest })
+    }
+
+    /// Whether a policy sets anything of the delayed retries.
+    pub(super) fn has_delayed_retry_policy(&self) -> bool {
+        self.effective_policy.keys().any(|key| key.starts_with("delayed-retry-"))
     }
 
     /// Where a policy's key comes from, to be named in a finding.

@@ -6,7 +6,7 @@ use super::checks::{missing_bindings, missing_exchange_bindings};
 use super::observed::{Difference, Observed, State, differences};
 use super::subject::Subject;
 use crate::settings::Declare;
-use crate::topology::{Names, Queue, Role};
+use crate::topology::{Queue, Role};
 
 /// What declaring would do to each exchange, queue and binding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -154,9 +154,18 @@ fn exchange_steps(name: &str, subject: &Subject) -> Vec<String> {
     if subject.is_operators(name) {
         return vec![format!("delete exchange {name}; the next `rehop parked discard` declares it again")];
     }
+    if name == names.delay() {
+        return vec![
+            format!(
+                "run the service with another retry.strategy until exchange {name} holds nothing (messages_delayed in the management \
+                 API): what waits in it is lost with it"
+            ),
+            format!("delete exchange {name}, then {DECLARE}"),
+        ];
+    }
     let meanwhile = if name == names.stray() {
         "until the next step, unroutable messages are returned to rehop, which keeps the originals and tries again"
-    } else if name == names.return_() {
+    } else if name == names.return_() || name.starts_with(&names.after_prefix()) {
         "until the next step, messages whose wait is over stay in their wait queue, for three minutes at a time"
     } else {
         "until the next step, rehop keeps the originals of copies that it cannot publish, and tries again"
@@ -169,7 +178,10 @@ fn queue_steps(queue: &Queue, differences: &[Difference], subject: &Subject) -> 
     match queue.role {
         Role::Work => work_steps(name, differences, subject),
         Role::Wait => vec![
-            format!("unbind queue {name} from exchange {}, so that no new message waits in it", subject.names.wait()),
+            format!(
+                "unbind queue {name} from exchange {}, so that no new message waits in it",
+                sources(name, subject).join(", ")
+            ),
             format!(
                 "wait until it is empty: its messages return by themselves (rabbitmqctl list_queues name messages | grep {name})"
             ),
@@ -199,6 +211,12 @@ fn queue_steps(queue: &Queue, differences: &[Difference], subject: &Subject) -> 
     }
 }
 
+/// The exchanges that a wait queue is bound to.
+fn sources<'a>(queue: &str, subject: &'a Subject) -> Vec<&'a str> {
+    let bindings = subject.topology.bindings.iter().filter(|binding| binding.queue == queue);
+    bindings.map(|binding| binding.exchange.as_str()).collect()
+}
+
 fn work_steps(name: &str, differences: &[Difference], subject: &Subject) -> Vec<String> {
     let foreign = differences.iter().any(|it| it.argument == "x-dead-letter-exchange" && it.found.ends_with(".park\""));
     let mut steps = Vec::new();
@@ -220,19 +238,34 @@ fn work_steps(name: &str, differences: &[Difference], subject: &Subject) -> Vec<
     let config = subject.config(name);
     let sources = config.map_or(0, |config| config.bindings.len());
     let bindings = if sources == 0 { "the same bindings" } else { "the same `bindings`" };
+    let namespace = subject.names.namespace();
     steps.extend([
-        "to keep its arguments: set declare = \"existing\" for it, and `rehop doctor` says what it lacks. Otherwise:".to_owned(),
+        to_keep(differences),
         format!("name a second queue in the settings, such as {name}.v2, with {bindings}, then {DECLARE}: both get every message"),
         format!("unbind queue {name} from its publishers' exchanges; what came between is in both, so handlers deduplicate by message_id"),
-        format!("run the service with both queues until {name} and the wait queues {}.wait.* are empty", namespace(&subject.names)),
+        format!(
+            "run the service with both queues until {name} is empty and nothing waits in {namespace}.wait.*, {namespace}.ladder.* or \
+             {namespace}.delay, as far as they exist"
+        ),
         format!("run the service with {name}.v2 alone, and delete queue {name}"),
     ]);
     steps
 }
 
-fn namespace(names: &Names) -> String {
-    let wait = names.wait();
-    wait.strip_suffix(".wait").unwrap_or(&wait).to_owned()
+/// How the queue can stay. With arguments for another strategy or order, it must not be taken as it is: messages would not wait, or not
+/// stay in order.
+fn to_keep(differences: &[Difference]) -> String {
+    let differs = |prefix: &str| differences.iter().any(|it| it.argument.starts_with(prefix));
+    let keys: Vec<_> =
+        [("x-delayed-retry-", "retry.strategy and retry.delays"), ("x-single-active-consumer", "consume.order")]
+            .into_iter()
+            .filter_map(|(prefix, keys)| differs(prefix).then_some(keys))
+            .collect();
+    if keys.is_empty() {
+        return "to keep its arguments: set declare = \"existing\" for it, and `rehop doctor` says what it lacks. Otherwise:"
+            .to_owned();
+    }
+    format!("to keep the queue: set the {} that it was declared for. Otherwise:", keys.join(" and the "))
 }
 
 #[cfg(test)]

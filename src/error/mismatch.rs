@@ -39,10 +39,19 @@ pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> String 
     }
 }
 
-/// What to do about a queue or exchange that exists with other arguments.
-pub(super) fn remedy(role: Option<Role>) -> &'static str {
+/// What to do about a queue or exchange that exists with another argument.
+pub(super) fn remedy(role: Option<Role>, argument: &str) -> &'static str {
     match role {
         None => "delete it when nothing uses it and start again, or choose another namespace",
+        // To take the queue as it is would be wrong for these two: messages would not wait, or not stay in order.
+        Some(Role::Work) if argument.starts_with("x-delayed-retry-") => {
+            "keep the retry.strategy and retry.delays that the queue was declared for, or drain it, delete it and start again, or \
+             take another queue: see \"A queue for native or for order\" in the page \"Which way to wait?\""
+        }
+        Some(Role::Work) if argument == "x-single-active-consumer" => {
+            "keep the consume.order that the queue was declared for, or drain it, delete it and start again, or take another \
+             queue: see \"A queue for native or for order\" in the page \"Which way to wait?\""
+        }
         Some(Role::Work) => {
             "adapt the settings to it, or delete it when it is empty and start again, or take the queue as it is with \
              declare = \"existing\""
@@ -61,7 +70,32 @@ pub(super) fn remedy(role: Option<Role>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{inequivalent, of_namespace};
+    use super::{inequivalent, of_namespace, remedy};
+    use crate::topology::Role;
+
+    #[test]
+    fn the_remedy_for_another_strategy_or_order_names_the_keys_and_does_not_take_the_queue_as_it_is() {
+        let work = |argument| remedy(Some(Role::Work), argument);
+        for (argument, keys) in [
+            ("x-delayed-retry-type", &["retry.strategy", "retry.delays"][..]),
+            ("x-delayed-retry-min", &["retry.strategy", "retry.delays"]),
+            ("x-delayed-retry-max", &["retry.strategy", "retry.delays"]),
+            ("x-single-active-consumer", &["consume.order"]),
+        ] {
+            let text = work(argument);
+            assert!(keys.iter().all(|key| text.contains(key)), "{argument}: {text}");
+            assert!(text.contains("drain it") && !text.contains("existing"), "{argument}: {text}");
+        }
+        assert!(work("x-delivery-limit").contains("declare = \"existing\""));
+        let wait = remedy(Some(Role::Wait), "x-message-ttl");
+        assert_eq!(remedy(Some(Role::Wait), "x-single-active-consumer"), wait);
+    }
+
+    /// The page is named in errors.
+    #[test]
+    fn the_page_that_a_remedy_names_has_that_section() {
+        assert!(include_str!("../docs/waiting.md").contains("\n## A queue for native or for order\n"));
+    }
 
     #[test]
     fn a_queue_of_another_namespace_is_recognised_by_its_dead_letter_exchange() {

@@ -138,13 +138,17 @@ impl RetryPolicy {
         }
     }
 
-    /// Which settings bound a wait, for whoever asked for a longer one.
-    pub(crate) fn why_no_longer(&self) -> String {
-        let of_ladder = self.used_ladder().map(|ladder| ladder.longest_wait());
-        if let Some(longest) = of_ladder.filter(|longest| *longest >= self.strategy.longest_wait()) {
-            return format!("ladder.max allows {} at most", humantime::format_duration(longest));
+    /// Which settings bound a wait, and what allows a longer one, for whoever asked for that. An ordered queue cannot use the ladder.
+    pub(crate) fn why_no_longer(&self, is_ordered: bool) -> String {
+        let (own, on_ladder) = (self.strategy.longest_wait(), self.ladder.longest_wait());
+        // A process may have to let go long before the longest wait.
+        let is_longer = on_ladder > own || self.strategy.kind() == WaitStrategy::InProcess;
+        let (bound, text) = (self.strategy.bound(), humantime::format_duration(on_ladder));
+        match self.used_ladder() {
+            Some(_) if on_ladder >= own => format!("ladder.max allows {text} at most"),
+            None if is_longer && !is_ordered => format!("{bound}; set retry.after = \"ladder\" for up to {text}"),
+            _ => bound,
         }
-        self.strategy.bound()
     }
 
     /// The most attempts that a message can get by failing: `(immediate + 1) × (waits + 1)`. With strategy `native`, whose immediate
@@ -243,9 +247,14 @@ impl RetryPolicy {
 fn check_strategy(strategy: &Strategy, delays: &[Duration], jitter: Jitter) -> Result<(), InvalidPolicy> {
     let (kind, longest) = (strategy.kind(), strategy.longest_wait());
     if jitter != Jitter::None && !kind.carries_jitter() {
+        let without = match kind {
+            WaitStrategy::Native => "or retry.jitter = \"none\"",
+            WaitStrategy::Tiers | WaitStrategy::Ladder | WaitStrategy::DelayedExchange | WaitStrategy::InProcess => {
+                "or retry.jitter = \"none\" and several delays"
+            }
+        };
         let problem = format!(
-            "strategy {:?} waits for fixed delays, which cannot carry jitter: set retry.strategy = \"ladder\", or \
-             retry.jitter = \"none\" and several delays",
+            "strategy {:?} waits for fixed delays, which cannot carry jitter: set retry.strategy = \"ladder\", {without}",
             kind.as_str()
         );
         return Err(InvalidPolicy { key: "jitter", problem });
@@ -379,9 +388,15 @@ mod tests {
         };
         for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
             let error = wrong(WaitStrategy::Tiers, jitter, 1).unwrap();
-            assert!(error.starts_with("jitter: ") && error.contains("retry.strategy = \"ladder\""), "{error}");
-            assert_eq!(wrong(WaitStrategy::Ladder, jitter, 1), None);
-            assert_eq!(wrong(WaitStrategy::DelayedExchange, jitter, 1), None);
+            let remedy = "set retry.strategy = \"ladder\", or retry.jitter = \"none\" and several delays";
+            assert!(error.starts_with("jitter: ") && error.ends_with(remedy), "{error}");
+            // Several delays would be its next error.
+            let error = wrong(WaitStrategy::Native, jitter, 1).unwrap();
+            let remedy = "set retry.strategy = \"ladder\", or retry.jitter = \"none\"";
+            assert!(error.starts_with("jitter: ") && error.ends_with(remedy), "{error}");
+            for strategy in [WaitStrategy::Ladder, WaitStrategy::DelayedExchange, WaitStrategy::InProcess] {
+                assert_eq!(wrong(strategy, jitter, 1), None);
+            }
         }
         assert_eq!(wrong(WaitStrategy::Ladder, Jitter::None, 3_600), None);
         let error = wrong(WaitStrategy::Ladder, Jitter::None, 3_601).unwrap();
@@ -391,6 +406,32 @@ mod tests {
         assert!(error.starts_with("delays: ") && error.contains("\"ladder\""), "{error}");
         let defers = |max_defers| self::wrong(PolicyValues { max_defers, ..values() });
         assert_eq!([0, 10_000, 10_001].map(defers), [None, None, Some("max_defers")]);
+    }
+
+    #[test]
+    fn for_a_delay_that_is_too_long_the_text_names_what_allows_it_where_anything_does() {
+        let why = |strategy, after, longest: u64, is_ordered| {
+            let ladder = Ladder::new(Duration::from_secs(1), 4, Duration::from_secs(longest));
+            RetryPolicy::checked(PolicyValues { strategy, after, ladder, ..values() })
+                .unwrap()
+                .why_no_longer(is_ordered)
+        };
+        let way_out = "; set retry.after = \"ladder\" for up to 1h";
+        for strategy in [WaitStrategy::Tiers, WaitStrategy::Native, WaitStrategy::InProcess] {
+            let text = why(strategy, AskedDelays::Own, 3_600, false);
+            assert!(text.ends_with(way_out) && text.len() > way_out.len(), "{strategy}: {text}");
+            assert!(!why(strategy, AskedDelays::Own, 3_600, true).contains("ladder"), "{strategy}");
+        }
+        for strategy in [WaitStrategy::Tiers, WaitStrategy::Native, WaitStrategy::Ladder] {
+            assert_eq!(why(strategy, AskedDelays::Ladder, 3_600, false), "ladder.max allows 1h at most", "{strategy}");
+        }
+        // A ladder that is no longer than what there is.
+        for (strategy, longest) in
+            [(WaitStrategy::Tiers, 8), (WaitStrategy::Native, 1), (WaitStrategy::DelayedExchange, 60)]
+        {
+            assert!(!why(strategy, AskedDelays::Own, longest, false).contains("ladder"), "{strategy}");
+        }
+        assert!(why(WaitStrategy::InProcess, AskedDelays::Ladder, 3_600, false).contains("consumer_timeout"));
     }
 
     #[test]

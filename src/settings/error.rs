@@ -13,7 +13,7 @@ pub enum SettingsError {
         key: String,
         /// The file or variable that it was read from, if known.
         from: Option<String>,
-        /// What is wrong. It never quotes a string value.
+        /// What is wrong. It never quotes a string value, but for the name of a queue.
         problem: String,
     },
     /// A file that was named does not exist.
@@ -39,5 +39,15 @@ crate::debug::debug_is_display!(SettingsError);
 impl SettingsError {
     pub(crate) fn invalid(key: String, problem: String) -> Self {
         Self::Invalid { key, from: None, problem }
+    }
+
+    /// Says which queue's settings are wrong: a key such as `queues.3.retry.delays` only counts.
+    pub(crate) fn of_queue(self, queue: &str) -> Self {
+        match self {
+            Self::Invalid { key, from, problem } if !queue.is_empty() => {
+                Self::Invalid { key, from, problem: format!("queue {queue:?}: {problem}") }
+            }
+            other => other,
+        }
     }
 }

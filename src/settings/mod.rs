@@ -14,6 +14,7 @@ mod secret;
 mod service_links;
 mod strategy;
 mod values;
+mod window;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub use order::Order;
 pub use queue::{BindingSettings, Declare, QueueSettings, QueueType};
 pub(crate) use resolve::{QueueConfig, Resolved};
 pub use secret::Secret;
+pub(crate) use window::ordered_hold_limit;
 
 pub use crate::retry::policy::{Ending, Treatment};
 pub use crate::wait::{AskedDelays, Jitter, WaitStrategy};
@@ -188,7 +190,7 @@ pub struct RetrySettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<AskedDelays>,
     /// How much of the delays is random: `none`, the default, `full`, `equal` or `decorrelated`. Any but `none` needs a strategy for
-    /// any delay: `ladder` or `delayed-exchange`.
+    /// any delay: `ladder`, `in-process` or `delayed-exchange`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Jitter>,
     /// How often handlers may [defer](crate::Failure::defer) a message; then it is parked. Default 100, 0 to 10000.
@@ -231,7 +233,8 @@ pub struct LadderSettings {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ConsumeSettings {
-    /// How many unsettled messages the broker sends at most. Default 100, 1 to 65535.
+    /// How many unsettled messages the broker sends at most. Default 100, 1 to 65535. An ordered queue may be sent fewer, see
+    /// [`Settings::prefetch`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<u16>,
     /// How many handlers run at a time. Default 10; at most `prefetch`.
@@ -241,7 +244,7 @@ pub struct ConsumeSettings {
     #[serde(with = "values::optional_duration", skip_serializing_if = "Option::is_none")]
     pub handler_timeout: Option<Duration>,
     /// Which messages are handled one after the other, in the order of the queue: `none`, the default, `queue`, `routing-key` or
-    /// `{ header = "name" }`. Needs `retry.strategy = "in-process"`.
+    /// `{ header = "name" }`. Needs `retry.strategy = "in-process"`. With `queue`, one message is taken at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
 }

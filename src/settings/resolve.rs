@@ -65,13 +65,16 @@ impl Resolved {
         let mut config = settings.resolve()?.queue(queue)?;
         if let Some(policy) = retry {
             let policy = policy.clone().on_ladder(ladder(&self.settings.ladder)?);
-            config.policy = policy.map_err(|InvalidPolicy { key, problem }| wrong(format!("retry.{key}"), problem))?;
+            config.policy = policy
+                .map_err(|InvalidPolicy { key, problem }| wrong(format!("retry.{key}"), problem).of_queue(queue))?;
         }
         // The order that is possible depends on the policy.
         if let Some(order) = &consume.order {
             config.order = order.clone();
         }
-        config.check_strategy(settings.broker.consumer_timeout, &str::to_owned)?;
+        config
+            .check_strategy(settings.broker.consumer_timeout, &str::to_owned)
+            .map_err(|error| error.of_queue(queue))?;
         Ok(config)
     }
 }
@@ -92,7 +95,7 @@ impl Settings {
         let mut queues: Vec<QueueConfig> = Vec::new();
         for (index, settings) in self.queues.iter().enumerate() {
             let key = format!("queues.{index}");
-            let config = queue_config(self, settings, &key)?;
+            let config = queue_config(self, settings, &key).map_err(|error| error.of_queue(&settings.queue))?;
             if queues.iter().any(|other| other.queue == config.queue) {
                 return Err(wrong(format!("{key}.queue"), format!("queue {:?} is listed twice", config.queue)));
             }

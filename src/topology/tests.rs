@@ -2,15 +2,24 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::AMQPValue;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
 use crate::Settings;
 use crate::inputs::inputs;
+use crate::message::{Address, Delivery};
+use crate::retry::decision::tests::fresh;
+use crate::retry::ledger::Wait;
 use crate::settings::BindingSettings;
 use crate::settings::LadderSettings;
-use crate::wait::ladder::legs;
+use crate::timestamp::Timestamp;
 use crate::wait::{AskedDelays, Path, Route};
+use crate::wire::names::EXPIRES_AT;
+use crate::wire::{Contract, TraceHeaders};
 
 /// One line for each exchange, queue and binding, with its arguments.
 fn listing(topology: &Topology) -> Vec<String> {
@@ -185,27 +194,42 @@ fn a_delayed_exchange_leads_to_the_return_exchange_and_has_no_alternate() {
 
 type Headers = BTreeMap<String, Argument>;
 
-/// The headers that lead a copy on this route home to this queue, as the wire contract writes them.
+/// The headers of the copy that waits on this route and returns to this queue.
 fn headers(route: Route, queue: &str) -> Headers {
-    let number = |duration: Duration| Argument::Number(duration.as_millis() as i64);
-    let mut headers = arguments([(RETURN_TO, queue.into())]);
-    match route.path {
-        // The last two make no copy.
-        Path::Tier | Path::Delayed | Path::Return | Path::Hold => {
-            _ = headers.insert(WAIT_FOR.to_owned(), number(route.leg))
-        }
-        Path::Ladder { rung } => {
-            let mut name = WAIT_FOR.to_owned();
-            for leg in legs(route.leg, rung) {
-                headers.insert(name, number(leg));
-                name = crate::wire::names::then(leg.as_millis());
-            }
-        }
-    }
-    headers
+    let names = Names::new("ns");
+    let contract = Contract {
+        queue: queue.to_owned(),
+        homes: names.homes(),
+        expiry_header: EXPIRES_AT.to_owned(),
+        max_age: None,
+        counts_deliveries: true,
+        counts_waits: false,
+        hold_limit: None,
+    };
+    let address = Address { exchange: "shop".into(), routing_key: "order.created".into() };
+    let delivery = Delivery {
+        address: address.clone(),
+        origin: address,
+        redelivered: false,
+        delivery_tag: 1,
+        properties: BasicProperties::default(),
+        body: Bytes::new(),
+        ledger: fresh(),
+    };
+    let since = Timestamp::from_millis(1_700_000_000_000);
+    let wait = Wait { since, due: since + route.total, leg: route.leg, path: route.path };
+    let copy = contract.wait_copy(&delivery, &delivery.ledger, wait, &TraceHeaders::default());
+    let written = copy.headers().as_ref().unwrap().inner().iter();
+    let read = written.map(|(name, value)| match value {
+        AMQPValue::LongLongInt(number) => (name.to_string(), Argument::Number(*number)),
+        AMQPValue::LongString(text) => (name.to_string(), Argument::Text(text.to_string())),
+        other => panic!("{name} is {other:?}"),
+    });
+    read.collect()
 }
 
-/// Follows a copy as a broker routes it, and returns the queue where it stays and how long that takes. `None` if it is lost.
+/// Follows a copy as a broker routes it, and returns the queue where it stays and how long that takes. `None` if it is lost, or loses its
+/// routing key.
 fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(String, Duration)> {
     let (mut exchange, mut waited) = (exchange.to_owned(), Duration::ZERO);
     for _ in 0..100 {
@@ -232,6 +256,9 @@ fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(Strin
                     return Some((queue.name.clone(), waited));
                 };
                 waited += Duration::from_millis(u64::try_from(*ttl).ok()?);
+                if queue.arguments.contains_key("x-dead-letter-routing-key") {
+                    return None;
+                }
                 let Some(Argument::Text(next)) = queue.arguments.get("x-dead-letter-exchange") else { return None };
                 exchange.clone_from(next);
             }
@@ -242,8 +269,13 @@ fn walk(topology: &Topology, exchange: &str, headers: &Headers) -> Option<(Strin
 }
 
 fn strategies() -> impl Strategy<Value = (WaitStrategy, AskedDelays)> {
-    let strategy =
-        prop_oneof![Just(WaitStrategy::Tiers), Just(WaitStrategy::Ladder), Just(WaitStrategy::DelayedExchange)];
+    let strategy = select(vec![
+        WaitStrategy::Tiers,
+        WaitStrategy::Ladder,
+        WaitStrategy::DelayedExchange,
+        WaitStrategy::Native,
+        WaitStrategy::InProcess,
+    ]);
     (strategy, prop_oneof![Just(AskedDelays::Own), Just(AskedDelays::Ladder)])
 }
 
@@ -261,9 +293,14 @@ proptest! {
         let mut settings = settings(&delays);
         let max = Duration::from_secs(1_000);
         settings.ladder = LadderSettings { rung: Duration::from_millis(rung), precision, max };
+        // For what waits in the process.
+        settings.broker.consumer_timeout = Duration::from_secs(24 * 60 * 60);
         for (queue, (strategy, after)) in [("one", strategies.0), ("two", strategies.1)] {
             let retry = &mut settings.queue_mut(queue).retry;
             (retry.strategy, retry.after) = (Some(strategy), Some(after));
+            if strategy == WaitStrategy::Native {
+                retry.delays = Some(crate::Backoff::Fixed { delay: Duration::from_millis(delays[0]), waits: 3 });
+            }
         }
         let (topology, names) = (Topology::of(&settings).unwrap(), Names::new("ns"));
         for queue in ["one", "two"] {
@@ -271,7 +308,16 @@ proptest! {
             for delay in delays.iter().copied().chain([asked]).map(Duration::from_millis) {
                 let Some(route) = policy.route_asked(delay) else { continue };
                 let exchange = match route.path {
-                    Path::Tier | Path::Return | Path::Hold => names.wait(),
+                    // No copy is made.
+                    Path::Return => {
+                        let work = topology.queues.iter().find(|found| found.name == queue).unwrap();
+                        let delay = Argument::Number(route.leg.as_millis() as i64);
+                        prop_assert_eq!(work.arguments.get("x-delayed-retry-min"), Some(&delay));
+                        prop_assert_eq!(work.arguments.get("x-delayed-retry-max"), Some(&delay));
+                        continue;
+                    }
+                    Path::Hold => continue,
+                    Path::Tier => names.wait(),
                     Path::Ladder { .. } => names.ladder(),
                     Path::Delayed => names.delay(),
                 };

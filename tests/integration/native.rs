@@ -20,7 +20,7 @@ async fn native(test: &str, waits: u32) -> Fixture {
 }
 
 /// Whether the broker has delayed retries. The tests that need them have nothing to check where it has not.
-async fn is_known() -> bool {
+pub(super) async fn is_known() -> bool {
     let version = Broker::shared().await.version().to_owned();
     !["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old))
 }
@@ -61,6 +61,28 @@ async fn a_queue_that_is_declared_elsewhere_needs_a_broker_that_delays_too() {
     }
     let error = fixture.start_error().await;
     assert!(matches!(&error, Error::UnknownStrategy { .. }), "{error}");
+}
+
+/// To take the queue as it is would start a service whose messages do not wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_was_declared_for_another_strategy_or_delay_is_refused_with_the_keys_and_a_way_that_loses_nothing()
+{
+    if !is_known().await {
+        return;
+    }
+    let mut fixture = native("native-declared", 2).await;
+    fixture.declare().await;
+    let refused = async |fixture: &Fixture| {
+        let error = fixture.start_error().await;
+        assert!(matches!(&error, Error::Mismatch { .. }), "{error}");
+        let text = error.to_string();
+        let says = ["x-delayed-retry-", "retry.strategy and retry.delays", "drain it"];
+        assert!(says.iter().all(|part| text.contains(part)) && !text.contains("existing"), "{text}");
+    };
+    fixture.retry().delays = Some(Backoff::Fixed { delay: DELAY * 2, waits: 2 });
+    refused(&fixture).await;
+    fixture.retry().strategy = Some(WaitStrategy::Tiers);
+    refused(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,7 +135,8 @@ async fn a_delay_that_is_asked_for_is_at_most_the_one_that_the_queue_has() {
     assert!(short[1].1 - short[0].1 >= DELAY - Duration::from_millis(5));
     assert_eq!(parked.headers["rehop-reason"], "delay_too_long");
     let text = failures(&parked)[0]["message"].to_string();
-    assert!(text.contains("native") && text.contains("300ms"), "{text}");
+    let says = ["native", "300ms", "retry.after"];
+    assert!(says.iter().all(|part| text.contains(part)), "{text}");
     run.stop().await;
 }
 

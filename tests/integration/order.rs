@@ -59,6 +59,17 @@ async fn in_an_ordered_queue_no_message_overtakes_one_that_waits() {
     assert_eq!((summary.handled, summary.requeued, summary.waited), (4, 2, 2));
 }
 
+/// To take the queue as it is would start a service that keeps no order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_was_declared_for_no_order_is_refused_with_the_key_and_a_way_that_loses_nothing() {
+    let mut fixture = ordered("order-declared", Order::None, &[100]).await;
+    fixture.declare().await;
+    fixture.consume().order = Some(Order::Queue);
+    let text = fixture.start_error().await.to_string();
+    let says = ["x-single-active-consumer", "consume.order", "drain it"];
+    assert!(says.iter().all(|part| text.contains(part)) && !text.contains("existing"), "{text}");
+}
+
 /// As in a queue without an order (see `holding`), but here all that is held goes back together.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_delivery_limit_and_the_next_one_follows()

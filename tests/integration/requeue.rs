@@ -111,7 +111,8 @@ async fn an_error_inside_an_anyhow_error_has_the_class_that_the_consumer_finds_f
     assert_eq!(failures(&parked)[0]["message"], "invalid digit found in string");
 
     let error = fixture.connect().await.with_consumer(consumer(["nan"])).await.unwrap_err().to_string();
-    assert!(error.starts_with("queues.0.retry.errors.not_a_number: no failure has this class"), "{error}");
+    let expected = format!("queues.0.retry.errors.not_a_number: queue {:?}: no failure has this class", fixture.queue);
+    assert!(error.starts_with(&expected), "{error}");
 }
 
 /// The settings do not override an explicit classification by the handler.

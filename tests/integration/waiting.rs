@@ -72,7 +72,8 @@ async fn a_retry_after_that_needs_more_than_eight_legs_parks_the_message_and_say
     assert_eq!(parked.headers["rehop-reason"], "delay_too_long");
     assert_eq!(
         failures(&parked)[0]["message"],
-        "asked to wait 1s 601ms, but retry.delays allows 1s 600ms at most (8 times its longest delay): busy"
+        "asked to wait 1s 601ms, but retry.delays allows 1s 600ms at most (8 times its longest delay); set retry.after = \"ladder\" for \
+         up to 30days: busy"
     );
 }
 

@@ -184,6 +184,50 @@ async fn topology_show_prints_one_topology_in_three_ways() {
     check_dot(&dot.out, names("exchanges").len() + names("queues").len());
 }
 
+#[tokio::test]
+async fn topology_show_prints_for_each_way_to_wait_what_it_allows_and_needs() {
+    let queues = "queues=[{queue=tiers},{queue=ladder,retry={strategy=ladder}},\
+                  {queue=native,retry={strategy=native,delays=[30s,30s]}},\
+                  {queue=held,retry={strategy=in-process,delays=[1s,5s]}},\
+                  {queue=whole,retry={strategy=in-process,delays=[1s]},consume={order=queue}},\
+                  {queue=keys,retry={strategy=in-process,delays=[10s,1m]},consume={order={header=customer}}}]";
+    let show = ["topology", "show", "--set", queues, "--set", "namespace=shop"];
+    let json = run(&[&show[..], &["--json"]].concat(), &[]).await;
+    let topology: Value = serde_json::from_str(&json.out).unwrap_or_else(|_| panic!("{}", json.err));
+    let limits = |queue: &str| {
+        let all = topology["limits"].as_array().unwrap();
+        let limits = all.iter().find(|limits| limits["queue"] == queue).unwrap();
+        let number = |key: &str| limits[key].as_u64();
+        let keys = ["max_attempts", "max_deliveries", "max_wait_ms", "wait_queues", "ordered_prefetch"];
+        (limits["strategy"].as_str().unwrap().to_owned(), keys.map(number))
+    };
+    let check = |queue: &str, strategy: &str, numbers: [u64; 4], ordered_prefetch: Option<u64>| {
+        let [attempts, deliveries, wait, queues] = numbers.map(Some);
+        let expected = [attempts, deliveries, wait, queues, ordered_prefetch];
+        assert_eq!(limits(queue), (strategy.to_owned(), expected), "{queue}");
+    };
+    check("tiers", "tiers", [8, 44, 670_000, 3], None);
+    // 600 s are rounded up to 640 s.
+    check("ladder", "ladder", [8, 44, 710_000, 22], None);
+    check("native", "native", [4, 13, 60_000, 0], None);
+    check("held", "in-process", [6, 11, 6_000, 0], None);
+    check("whole", "in-process", [4, 11, 1_000, 0], Some(1));
+    check("keys", "in-process", [6, 11, 70_000, 0], Some(20));
+    let names: Vec<_> = topology["queues"].as_array().unwrap().iter().map(|queue| &queue["name"]).collect();
+    // Six work queues and their parked ones, the stray queue, three tiers and 22 rungs.
+    assert_eq!((&topology["queue_count"], names.len()), (&json!(38), 38), "{names:?}");
+    let table = run(&show, &[]).await.out;
+    for line in ["keys: one process at a time consumes it in order, and holds 20 messages at most", "38 queues in all"]
+    {
+        assert!(table.lines().any(|it| it == line), "{line} is missing: {table}");
+    }
+    assert!(
+        table.contains("whole: one process at a time consumes it in order, and holds one message at most"),
+        "{table}"
+    );
+    assert_eq!(table.matches("consumes it in order").count(), 2, "{table}");
+}
+
 /// The part of Graphviz's grammar that is used: `"node" [attributes];` and `"node" -> "node" [attributes];`, quotes escaped.
 fn check_dot(dot: &str, nodes: usize) {
     let lines: Vec<_> = dot.lines().collect();

@@ -9,6 +9,7 @@ use rehop::{Backoff, Topology};
 use serde_json::json;
 
 use super::broker_api::BrokerApi;
+use super::endpoint::{Endpoint, status};
 use super::examined::COUNTED;
 use crate::support::{Fixture, fragile_broker};
 
@@ -139,6 +140,30 @@ async fn a_broker_that_does_not_know_delayed_retries_is_found_and_others_are_fin
     } else {
         fixture.is_found(&look, &[("strategy-unknown", &fixture.queue)]).await;
     }
+}
+
+/// The service's own log names the setting too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_switches_off_the_delay_of_a_native_queue_is_found_and_the_service_warns_of_it() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    if !Broker::shared().await.version().starts_with("4.3.") {
+        return;
+    }
+    let mut fixture = Fixture::new("native-off").await;
+    fixture.settings.retry.strategy = Some(WaitStrategy::Native);
+    fixture.settings.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10); 2]));
+    fixture.declare().await;
+    let (name, look) = (fixture.namespace.name(), ["--management", api.url()]);
+    api.set_policy(name, &format!("^{}$", fixture.queue), json!({ "delayed-retry-type": "disabled" })).await;
+    fixture.is_found(&look, &[("native-delay-differs", &fixture.queue)]).await;
+    let endpoint = Endpoint::start(|_| async { status(503) }).await;
+    let relay = fixture.relay(&endpoint.url, &[]).await;
+    fixture.publish("x").await;
+    relay.logs("set retry.strategy = \"ladder\"").await;
+    assert_eq!(fixture.drain_parked(1).await[0].headers["rehop-reason"], "exhausted");
+    relay.stop().await;
+    api.delete_policy(name).await;
+    fixture.is_fine(&look).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

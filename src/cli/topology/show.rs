@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::Table;
-use rehop::settings::{Declare, QueueSettings, WaitStrategy};
+use rehop::settings::{Declare, Order, QueueSettings, WaitStrategy};
 use rehop::topology::{Arguments, Role};
 use rehop::{Settings, Topology};
 
@@ -34,6 +34,9 @@ struct Limits {
     max_wait_ms: u64,
     /// How many of the queues it waits in; other queues of the namespace may share them.
     wait_queues: usize,
+    /// How many messages the process that consumes it holds at most, if it is ordered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ordered_prefetch: Option<u16>,
 }
 
 impl Needs {
@@ -47,6 +50,7 @@ impl Needs {
                 strategy: policy.strategy(),
                 max_wait_ms: u64::try_from(policy.longest_chain().as_millis()).unwrap_or(u64::MAX),
                 wait_queues: wait_queues_of(settings, queue)?,
+                ordered_prefetch: is_ordered(settings, queue).then(|| settings.prefetch(&queue.queue)).transpose()?,
             })
         });
         let topology = Topology::of(settings)?;
@@ -94,9 +98,16 @@ impl Needs {
                 limit.wait_queues.to_string(),
             ]);
         }
+        let ordered = self.limits.iter().filter_map(|limit| {
+            let held = match limit.ordered_prefetch? {
+                1 => "one message".to_owned(),
+                most => format!("{most} messages"),
+            };
+            Some(format!("{}: one process at a time consumes it in order, and holds {held} at most", limit.queue))
+        });
         let count = format!("{} queues in all", self.queue_count);
         let tables = [exchanges, queues, bindings, limits];
-        tables.iter().map(Table::trim_fmt).chain([count]).collect::<Vec<_>>().join("\n\n")
+        tables.iter().map(Table::trim_fmt).chain(ordered).chain([count]).collect::<Vec<_>>().join("\n\n")
     }
 }
 
@@ -105,6 +116,11 @@ fn wait_queues_of(settings: &Settings, queue: &QueueSettings) -> anyhow::Result<
     let mut alone = settings.clone();
     alone.queues = vec![queue.clone()];
     Ok(Topology::of(&alone)?.queues.iter().filter(|queue| queue.role == Role::Wait).count())
+}
+
+fn is_ordered(settings: &Settings, queue: &QueueSettings) -> bool {
+    let order = queue.consume.order.as_ref().or(settings.consume.order.as_ref());
+    order.is_some_and(|order| *order != Order::None)
 }
 
 fn lines(arguments: &Arguments) -> String {

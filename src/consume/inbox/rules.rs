@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::settings::{Order, QueueConfig};
+use crate::settings::{Order, QueueConfig, ordered_hold_limit};
 use crate::wait::WaitStrategy;
 
 /// The settings of one queue.
@@ -37,32 +37,17 @@ impl Rules {
             _ => hold_limit,
         };
         let is_ordered = config.order != Order::None;
-        // What an ordered queue holds can only go back all together, so it may stay for longer.
-        let hold_limit =
-            if is_ordered { ack_timeout - (ack_timeout / 20).min(Duration::from_secs(30)) } else { hold_limit };
-        let most = match config.order {
-            Order::None => u16::MAX,
-            Order::Queue => 1,
-            Order::RoutingKey | Order::Header(_) => in_one_line(config, hold_limit),
-        };
+        let hold_limit = if is_ordered { ordered_hold_limit(ack_timeout) } else { hold_limit };
+        let window = config.window(ack_timeout);
         Self {
-            prefetch: config.prefetch.min(most),
-            concurrency: config.concurrency.min(most),
+            prefetch: window,
+            concurrency: config.concurrency.min(window),
             is_ordered,
             delivery_limit: config.policy.delivery_limit,
             immediate: config.policy.immediate,
             hold_limit,
         }
     }
-}
-
-/// How many messages a queue that is ordered by keys may hold. All of them may have one key, and then run one after the other. Those that do
-/// not end within the ack timeout go back, which the broker counts, so none may be so far back that it is parked untried.
-fn in_one_line(config: &QueueConfig, hold_limit: Duration) -> u16 {
-    let longest = config.policy.longest_hold(config.handler_timeout).as_millis().max(1);
-    let in_time = (hold_limit.as_millis() / longest).max(1);
-    let rounds = u128::from(config.policy.delivery_limit / 2).max(1);
-    u16::try_from(in_time.saturating_mul(rounds)).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]
@@ -96,17 +81,18 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_ordered_by_keys_holds_no_more_than_may_end_in_one_line_before_the_limit() {
-        let prefetch = |handler_timeout: u64| {
+    fn an_ordered_queue_has_the_window_of_its_order_and_no_more_handlers_than_that() {
+        let of = |order: Order| {
             let mut settings = Settings::default();
             settings.retry.strategy = Some(WaitStrategy::InProcess);
-            settings.consume.order = Some(Order::RoutingKey);
-            settings.consume.handler_timeout = Some(Duration::from_secs(handler_timeout));
-            settings.retry.delays = Some(crate::Backoff::List(vec![Duration::from_secs(10), Duration::from_secs(60)]));
+            settings.retry.delays = Some(crate::Backoff::List(vec![Duration::from_secs(10)]));
+            settings.consume.order = Some(order);
             let config = settings.resolve().unwrap().queue("orders").unwrap();
-            Rules::of(&config, settings.broker.consumer_timeout).prefetch
+            let Rules { prefetch, concurrency, is_ordered, hold_limit, .. } =
+                Rules::of(&config, settings.broker.consumer_timeout);
+            (prefetch, concurrency, is_ordered, hold_limit.as_secs())
         };
-        // Six attempts and 70 s of waits fit into 29.5 minutes four times, or 23 times, and half of the limit is five.
-        assert_eq!([60, 1].map(prefetch), [20, 100]);
+        assert_eq!(of(Order::Queue), (1, 1, true, 1_770));
+        assert_eq!(of(Order::RoutingKey), (35, 10, true, 1_770));
     }
 }

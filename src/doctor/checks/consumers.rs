@@ -9,7 +9,7 @@ use crate::doctor::check::Check;
 use crate::doctor::observed::{Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
-use crate::settings::QueueConfig;
+use crate::settings::{Order, QueueConfig};
 use crate::topology::Role;
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
@@ -68,8 +68,11 @@ fn timeout(config: &QueueConfig, details: &QueueDetails, expected: Duration) -> 
     Some(Finding::new(Check::ConsumerTimeoutShort, queue(&config.queue), seen, remedy))
 }
 
-/// rehop hands back what has waited half the timeout for a handler.
+/// rehop hands back what has waited half the timeout for a handler. An ordered queue takes no more than can end in time.
 fn window(config: &QueueConfig, timeout: Duration) -> Option<Finding> {
+    if config.order != Order::None {
+        return None;
+    }
     let rounds = u32::from(config.prefetch.div_ceil(config.concurrency));
     let worst = config.handler_timeout.saturating_mul(rounds);
     if worst <= timeout / 2 {

@@ -2,7 +2,7 @@
 
 use super::queue;
 use crate::doctor::check::Check;
-use crate::doctor::observed::{Observed, QueueDetails};
+use crate::doctor::observed::{DelayedRetry, Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use crate::settings::Declare;
@@ -102,20 +102,50 @@ fn expiry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
 
 /// Only 4.3 knows it, and only a work queue is affected: nothing is returned to the others in the normal course.
 fn delayed_retry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
-    let kind = details.text("delayed-retry-type").filter(|kind| ["all", "failed", "returned"].contains(kind))?;
     // The strategy `native` asks for it.
-    if wanted.arguments.contains_key("x-delayed-retry-type") {
-        return None;
+    if let Some(Argument::Number(delay)) = wanted.arguments.get("x-delayed-retry-min") {
+        return native_delay(wanted, details, *delay);
     }
-    if wanted.role != Role::Work || details.smaller_number("delayed-retry-min").unwrap_or(0) <= 0 {
-        return None;
-    }
+    let DelayedRetry { kind, .. } = details.delayed_retry().filter(|_| wanted.role == Role::Work)?;
     let source = source(details, "delayed-retry-type");
     let seen = format!(
         "{source} sets delayed-retry-type {kind:?}: the broker holds back returned messages, so immediate attempts come late"
     );
     let remedy = format!("exclude the queue from {source}; retry.delays is where rehop's waits are set");
     Some(Finding::new(Check::DelayedRetry, queue(&wanted.name), seen, remedy))
+}
+
+/// The strategy `native` needs the type `returned`, and one delay for all waits.
+fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Finding> {
+    let is_by_policy = details.has_delayed_retry_policy();
+    let found = details.delayed_retry();
+    let is_wanted = found == Some(DelayedRetry { kind: "returned", least: delay, longest: delay });
+    // Of a queue that rehop declares, other arguments are found as such.
+    if is_wanted || !is_by_policy && wanted.declare == Declare::Own {
+        return None;
+    }
+    let source = if is_by_policy { details.policies() } else { "its arguments".to_owned() };
+    let (is, harm) = match found {
+        None => ("returned messages do not wait".to_owned(), "they come again at once, and soon have no attempts left"),
+        Some(DelayedRetry { kind, least, longest }) => (
+            format!("delayed-retry-type is {kind:?}, -min {least} and -max {longest}"),
+            match kind {
+                // It delays what is rejected, and a wait is a nack.
+                "failed" => "messages that should wait come again at once, and soon have no attempts left",
+                "all" => "immediate attempts wait too",
+                _ => "waits last for another time than the settings say",
+            },
+        ),
+    };
+    let seen = format!("retry.strategy is \"native\", and with {source} {is}: {harm}");
+    let remedy = match wanted.declare {
+        Declare::Own => format!("exclude the queue from {source}, or set retry.strategy = \"ladder\""),
+        Declare::Existing => format!(
+            "its owner sets delayed-retry-type \"returned\", and -min and -max {delay}, by arguments or a policy; or set \
+             retry.strategy = \"ladder\""
+        ),
+    };
+    Some(Finding::new(Check::NativeDelayDiffers, queue(&wanted.name), seen, remedy))
 }
 
 /// Whether an argument or a policy sets this.

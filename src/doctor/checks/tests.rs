@@ -193,6 +193,53 @@ fn a_strategy_that_a_node_does_not_know_is_found() {
     assert_eq!(with_second_node("5.0.0"), ["versions-mixed"]);
 }
 
+/// A policy's type goes before the argument's, and of the delays the smaller applies (4.3).
+#[test]
+fn a_native_queue_whose_delay_is_not_what_the_settings_say_is_found() {
+    let mut native = settings();
+    native.retry.strategy = Some(WaitStrategy::Native);
+    native.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
+    let with = |settings: &Settings, policies: &[(&str, Value)], arguments: &[(&str, Value)]| {
+        found(settings, |seen| {
+            for (key, value) in policies {
+                policy(seen, "orders", key, value.clone());
+            }
+            for (key, value) in arguments {
+                queue(seen, "orders").arguments.insert((*key).to_owned(), value.clone());
+            }
+        })
+    };
+    let by_policy = |policies: &[(&str, Value)]| with(&native, policies, &[]);
+    let key = |rest: &str, value: Value| -> (String, Value) { (format!("delayed-retry-{rest}"), value) };
+    for (rest, value) in [
+        key("type", "disabled".into()),
+        key("type", "failed".into()),
+        key("type", "all".into()),
+        key("min", 9_999.into()),
+        key("max", 9_999.into()),
+    ] {
+        assert_eq!(by_policy(&[(rest.as_str(), value)]), ["native-delay-differs"], "{rest}");
+    }
+    for (rest, value) in [key("type", "returned".into()), key("min", 10_001.into()), key("max", 10_001.into())] {
+        assert_eq!(by_policy(&[(rest.as_str(), value)]), [""; 0], "{rest}");
+    }
+    // Its own arguments are what the settings are compared with already.
+    assert_eq!(with(&native, &[], &[("x-delayed-retry-min", 5.into())]), ["arguments-differ"]);
+
+    native.queue_mut("orders").declare = Declare::Existing;
+    native.queue_mut("orders").queue_type = Some(QueueType::Quorum);
+    let found_natively = |policies: &[(&str, Value)], arguments: &[(&str, Value)]| {
+        let found = with(&native, policies, arguments);
+        found.into_iter().filter(|check| *check == "native-delay-differs").count()
+    };
+    let none = ["x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"].map(|key| (key, Value::Null));
+    assert_eq!(found_natively(&[], &[]), 0);
+    assert_eq!(found_natively(&[], &none), 1, "nothing delays");
+    let whole: [(&str, Value); 2] = [("delayed-retry-type", "returned".into()), ("delayed-retry-min", 10_000.into())];
+    assert_eq!(found_natively(&whole, &none), 0, "the longest delay is the least where nothing sets it");
+    assert_eq!(found_natively(&whole[..1], &none), 1, "no delay, no wait");
+}
+
 #[test]
 fn frames_that_are_too_small_for_full_headers_are_found() {
     let frames = |bytes: u32| found(&settings(), |seen| seen.frame_max = bytes);
@@ -347,6 +394,10 @@ fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_foun
     assert_eq!(found(&slow, |_| {}), [""; 0]);
     slow.consume.handler_timeout = Some(Duration::from_secs(91));
     assert_eq!(found(&slow, |_| {}), ["slow-window"]);
+    slow.consume.order = Some(Order::RoutingKey);
+    slow.retry.strategy = Some(WaitStrategy::InProcess);
+    slow.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
+    assert_eq!(found(&slow, |_| {}), [""; 0], "an ordered queue takes fewer");
 }
 
 #[test]

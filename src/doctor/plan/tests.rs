@@ -70,13 +70,44 @@ fn a_queue_that_differs_has_steps_that_lose_no_message() {
         work.starts_with("to keep the queue: set retry.delivery_limit to 3") && work.contains("orders.v2"),
         "{work}"
     );
-    assert!(work.contains("ns.wait.*"), "{work}");
+    for part in ["ns.wait.*", "ns.ladder.*", "ns.delay", "declare = \"existing\""] {
+        assert!(work.contains(part), "{part} is not in {work}");
+    }
     let parked = steps("queue \"orders.parked\"");
     assert!(parked.contains("unbind queue orders.parked from exchange ns.park (routing key orders)"), "{parked}");
     assert!(steps("queue \"ns.stray\"").contains("bind it to exchange ns.stray"));
     let wait = steps("queue \"ns.wait.10000\"");
     assert!(wait.starts_with("unbind queue ns.wait.10000 from exchange ns.wait"), "{wait}");
     assert!(steps("exchange \"ns.park\"").contains("rehop topology declare"));
+}
+
+/// Taken as it is, it would not delay, or not serve one consumer at a time.
+#[test]
+fn a_queue_that_was_declared_for_another_strategy_or_order_is_not_to_be_taken_as_it_is() {
+    for (argument, keys) in [
+        ("x-delayed-retry-type", "retry.strategy and retry.delays"),
+        ("x-delayed-retry-max", "retry.strategy and retry.delays"),
+        ("x-single-active-consumer", "consume.order"),
+    ] {
+        let plan = planned(|_, seen| {
+            seen.queues.get_mut("orders").unwrap().state = differs(argument, "'1'", "none");
+        });
+        let steps = part_of(&plan, "queue \"orders\"").steps.join("\n");
+        assert!(steps.starts_with(&format!("to keep the queue: set the {keys} that it was declared for")), "{steps}");
+        assert!(steps.contains("orders.v2") && !steps.contains("existing"), "{steps}");
+    }
+}
+
+#[test]
+fn a_rung_of_the_ladder_is_unbound_from_every_exchange_that_leads_to_it() {
+    let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+    settings.retry.strategy = Some(crate::settings::WaitStrategy::Ladder);
+    settings.queue_mut("orders");
+    let subject = Subject::of(&settings).unwrap();
+    let rung = subject.topology.queues.iter().find(|queue| queue.name == "ns.ladder.1000").unwrap();
+    let first = queue_steps(rung, &[], &subject).remove(0);
+    let from = "unbind queue ns.ladder.1000 from exchange ns.ladder, ns.after.2000, ns.after.4000, ns.after.8000,";
+    assert!(first.starts_with(from), "{first}");
 }
 
 #[test]

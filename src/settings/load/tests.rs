@@ -339,7 +339,7 @@ fn for_an_unknown_key_the_error_lists_the_known_ones() {
 }
 
 #[test]
-fn for_a_mistake_in_a_queue_the_error_names_the_queues_position_and_key() {
+fn for_a_mistake_in_a_queue_the_error_names_the_queue_its_position_and_the_key() {
     let check = |toml: &str, key: &str, says: &str| {
         jailed(|jail| {
             file(jail, "config/default.toml", toml);
@@ -348,9 +348,9 @@ fn for_a_mistake_in_a_queue_the_error_names_the_queues_position_and_key() {
             assert!(!text.contains(SECRET), "{text}");
         });
     };
-    check("[[queues]]\n", "queues.0.queue", "1 to 255 bytes");
+    check("[[queues]]\n", "queues.0.queue", ": a queue's name must be 1 to 255 bytes long");
     check("[[queues]]\nqueue = \"a\"\n[[queues]]\nqueue = \"a\"\n", "queues.1.queue", "listed twice");
-    check("[[queues]]\nqueue = \"a\"\nparked = \"a\"\n", "queues.0.parked", "its own parked queue");
+    check("[[queues]]\nqueue = \"a\"\nparked = \"a\"\n", "queues.0.parked", ": queue \"a\": a queue cannot be its own");
     check("[[queues]]\nqueue = \"a\"\nqueue_type = \"classic\"\n", "queues.0.queue_type", "declare = \"existing\"");
     check(
         "[[queues]]\nqueue = \"a\"\nbindings = [{ exchange = \"\" }]\n",
@@ -365,7 +365,7 @@ fn for_a_mistake_in_a_queue_the_error_names_the_queues_position_and_key() {
     check(
         "[[queues]]\nqueue = \"a\"\n[queues.retry]\nimmediate = 10\n",
         "queues.0.retry.immediate",
-        "raise delivery_limit",
+        ": queue \"a\": immediate is 10",
     );
     check("[[queues]]\nqueue = \"a\"\n[queues.consume]\nprefetch = 0\n", "queues.0.consume.prefetch", "at least 1");
     check("[[queues]]\nqueue = \"a\"\nretri = \"hunter2\"\n", "queues.0.retri", "unknown key");
@@ -383,7 +383,7 @@ fn a_queue_that_cannot_wait_as_it_is_to_is_refused_with_its_key_and_what_to_take
         });
     };
     let retry = |rest: &str| format!("retry = {{ {rest} }}\n");
-    check(&retry("jitter = \"full\""), "queues.0.retry.jitter", &["retry.strategy = \"ladder\""]);
+    check(&retry("jitter = \"full\""), "queues.0.retry.jitter", &["queue \"a\": ", "retry.strategy = \"ladder\""]);
     let native = |rest: &str| retry(&format!("strategy = \"native\", {rest}"));
     check(
         &native("delays = [\"1s\", \"5s\"]"),
@@ -406,7 +406,7 @@ fn a_queue_that_cannot_wait_as_it_is_to_is_refused_with_its_key_and_what_to_take
         check(
             &format!("consume = {{ order = {order} }}\n"),
             "queues.0.consume.order",
-            &["retry.strategy = \"in-process\"", "order = \"none\""],
+            &["queue \"a\": ", "retry.strategy = \"in-process\"", "order = \"none\""],
         );
     }
     check(

@@ -53,7 +53,8 @@ async fn a_replay_stops_when_a_message_becomes_stray() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_stops_when_a_message_parks_with_an_error_that_none_had_before() {
-    const SENT_AT_MOST: u64 = 2 + 8;
+    // One in ten may be slow, so the next batch may have begun.
+    const SENT_AT_MOST: u64 = 2 + 8 + 8;
     let fixture = Fixture::new("stop-error").await;
     fixture.park(numbered(20)).await;
     let closed = |_: &str| Failure::permanent("the shop is closed").with_class("closed");

@@ -1,0 +1,90 @@
+//! How many messages of a queue one process may hold.
+
+use std::time::Duration;
+
+use super::{Order, QueueConfig, Settings, SettingsError};
+
+impl Settings {
+    /// How many unsettled messages of this queue one process holds at most. That is `consume.prefetch`, unless the queue is ordered.
+    ///
+    /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and must then be
+    /// handled in one line before the broker takes it back. How many messages that allows follows from `retry.delays`,
+    /// `retry.immediate`, `retry.jitter`, `retry.delivery_limit`, `consume.handler_timeout` and `broker.consumer_timeout`; it is
+    /// never more than `consume.prefetch`.
+    ///
+    /// # Errors
+    ///
+    /// When the settings contradict themselves.
+    pub fn prefetch(&self, queue: &str) -> Result<u16, SettingsError> {
+        Ok(self.resolve()?.queue(queue)?.window(self.broker.consumer_timeout))
+    }
+}
+
+/// For how long an ordered queue may hold a delivery. What it holds can only go back all together, so this is almost the whole of the
+/// ack timeout.
+pub(crate) fn ordered_hold_limit(ack_timeout: Duration) -> Duration {
+    ack_timeout - (ack_timeout / 20).min(Duration::from_secs(30))
+}
+
+impl QueueConfig {
+    /// How many deliveries one process may hold, with this ack timeout of the broker.
+    pub(crate) fn window(&self, ack_timeout: Duration) -> u16 {
+        match self.order {
+            Order::None => self.prefetch,
+            Order::Queue => 1,
+            Order::RoutingKey | Order::Header(_) => self.prefetch.min(self.in_one_line(ack_timeout)),
+        }
+    }
+
+    /// How many messages a queue that is ordered by keys may hold. All of them may have one key, and then run one after the other.
+    /// Those that do not end within the ack timeout go back, which the broker counts, so none may be so far back that it is parked
+    /// untried.
+    fn in_one_line(&self, ack_timeout: Duration) -> u16 {
+        let longest = self.policy.longest_hold(self.handler_timeout).as_millis().max(1);
+        let in_time = (ordered_hold_limit(ack_timeout).as_millis() / longest).max(1);
+        let rounds = u128::from(self.policy.delivery_limit / 2).max(1);
+        u16::try_from(in_time.saturating_mul(rounds)).unwrap_or(u16::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry::backoff::Backoff;
+    use crate::settings::{Jitter, WaitStrategy};
+
+    /// Each message may take 430 s: six attempts of a minute, and 70 s of waits.
+    fn ordered(order: Order) -> Settings {
+        let mut settings = Settings::default();
+        settings.consume.order = Some(order);
+        settings.retry.strategy = Some(WaitStrategy::InProcess);
+        settings.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10), Duration::from_secs(60)]));
+        settings
+    }
+
+    #[test]
+    fn a_queue_that_is_ordered_as_a_whole_holds_one_message_and_an_unordered_one_as_many_as_it_says() {
+        assert_eq!(ordered(Order::Queue).prefetch("orders"), Ok(1));
+        assert_eq!(ordered(Order::None).prefetch("orders"), Ok(100));
+    }
+
+    #[test]
+    fn a_queue_that_is_ordered_by_keys_holds_no_more_than_may_end_in_one_line_before_the_limit() {
+        let check = |change: fn(&mut Settings), expected: u16| {
+            for order in [Order::RoutingKey, Order::Header("customer".to_owned())] {
+                let mut settings = ordered(order);
+                change(&mut settings);
+                assert_eq!(settings.prefetch("orders"), Ok(expected));
+            }
+        };
+        // In 29.5 minutes four of them end, and half of the limit is five.
+        check(|_| {}, 20);
+        check(|it| it.consume.prefetch = Some(12), 12);
+        check(|it| it.consume.handler_timeout = Some(Duration::from_secs(1)), 100);
+        check(|it| it.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)])), 35);
+        check(|it| it.retry.immediate = Some(0), 35);
+        check(|it| it.retry.jitter = Some(Jitter::Decorrelated), 15);
+        check(|it| it.retry.delivery_limit = Some(4), 8);
+        check(|it| it.broker.consumer_timeout = Duration::from_secs(3600), 40);
+    }
+}
