@@ -78,6 +78,16 @@ impl Options {
         Ok(loader)
     }
 
+    /// The options that choose the settings, as the arguments of another command.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = String> {
+        let config = self.config.as_ref().map(|file| file.display().to_string());
+        let named =
+            [("--profile", self.profile.clone()), ("--config", config), ("--namespace", self.namespace.clone())];
+        let set = self.set.iter().map(|set| ("--set", Some(set.clone())));
+        let given = named.into_iter().chain(set).filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        given.flatten()
+    }
+
     /// The settings, for a command that declares. The service may use another namespace than the default, which shows only later:
     /// in a queue that belongs to the wrong one.
     pub(super) fn settings_to_declare(&self) -> anyhow::Result<Settings> {

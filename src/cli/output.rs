@@ -22,6 +22,12 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
+/// Prints a line to standard error, beside what is printed or instead of it.
+pub(super) fn notice(text: &str) {
+    // If standard error is closed, there is nowhere to report it.
+    let _ = writeln!(io::stderr(), "{}", line(text));
+}
+
 /// Prints the error with its causes on one line to standard error. It may quote what a broker, an endpoint or a message says, so nothing
 /// in it may command the terminal.
 pub(super) fn error(error: &anyhow::Error) {

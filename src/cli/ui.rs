@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use rehop::parked::{Parked, ParkedError, Place};
 use rehop::ui::{self, Action, Listen};
 
 use super::options::{Management, Options, Usage};
-use super::{output, signals};
+use super::{limits, output, signals};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -71,6 +72,15 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         output::print(&format!("On your machine: ssh -L 7672:{} <this host>", path.display()))?;
     }
     output::print(&format!("Open this address, once: {}", page.address()))?;
+    let work = settings.queues.iter().map(|queue| Place::queue(&queue.queue));
+    let resting = work
+        .chain([Place::Stray, Place::Discarded])
+        .map(|place| Parked::open(&settings, place).map(|parked| parked.queue().to_owned()))
+        .collect::<Result<Vec<_>, ParkedError>>()?;
+    tokio::select! {
+        () = limits::warn(&settings, &resting) => {}
+        () = stop.cancelled() => {}
+    }
     stop.cancelled().await;
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Moves messages out of a queue at rest: publish, confirm, ack. What is not moved goes back to its place.
 
 use std::collections::HashSet;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
-use crate::parked::order::Order;
+use crate::parked::order::{Observe, Order, StopSignal};
 use crate::parked::progress::{Progress, Tally};
 use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
@@ -35,8 +34,8 @@ pub(crate) struct Carrier<'a> {
     pub(crate) ramp: Ramp,
     pub(crate) book: FateBook,
     pub(crate) fates: Option<FateStream>,
-    pub(crate) observe: &'a mut (dyn FnMut(&Progress) + Send),
-    pub(crate) stop: Pin<&'a mut (dyn Future<Output = ()> + Send)>,
+    pub(crate) observe: Observe<'a>,
+    pub(crate) stop: StopSignal<'a>,
     pub(crate) tally: Tally,
     pub(super) tracer: ReplayTracer,
     pub(super) state: State,
@@ -82,8 +81,8 @@ impl<'a> Carrier<'a> {
         order: Order<'a>,
         ramp: Ramp,
         fates: Option<FateStream>,
-        observe: &'a mut (dyn FnMut(&Progress) + Send),
-        stop: Pin<&'a mut (dyn Future<Output = ()> + Send)>,
+        observe: Observe<'a>,
+        stop: StopSignal<'a>,
     ) -> Self {
         Self {
             session,
@@ -166,24 +165,22 @@ impl<'a> Carrier<'a> {
                 // A queue that has become shorter would be gone through again and again.
                 break if look.is_silent() { RoundEnd::Done } else { RoundEnd::HeldLong };
             }
-            if ready.is_some() {
+            if let Some(Ready { message, .. }) = &ready {
+                let room = under_way.has_room(self.order.in_flight, message.size) && !self.state.is_paused;
                 match self.ramp.next(started, &self.book.fates, now) {
                     Next::Stop(_) => break RoundEnd::Done,
                     Next::Watch(until) => wake = wake.min(until),
-                    Next::Send { is_canary } => {
-                        let room = under_way.len() < self.order.in_flight && !self.state.is_paused;
-                        match self.state.send_at.filter(|at| *at > now) {
-                            Some(at) => wake = wake.min(at),
-                            None if room => {
-                                let sent = ready.take().map(|ready| self.send(ready, under_way, is_canary));
-                                if let Some(kept) = sent.transpose()?.flatten() {
-                                    look.keep(&kept);
-                                }
-                                continue;
+                    Next::Send { is_canary } => match self.state.send_at.filter(|at| *at > now) {
+                        Some(at) => wake = wake.min(at),
+                        None if room => {
+                            let sent = ready.take().map(|ready| self.send(ready, under_way, is_canary));
+                            if let Some(kept) = sent.transpose()?.flatten() {
+                                look.keep(&kept);
                             }
-                            None => {}
+                            continue;
                         }
-                    }
+                        None => {}
+                    },
                 }
             }
             let is_enough = self.order.filter.limit.is_some_and(|limit| started >= limit);
@@ -196,7 +193,7 @@ impl<'a> Carrier<'a> {
             }
             tokio::select! {
                 biased;
-                () = self.stop.as_mut(), if !self.state.stop_was_heard => {
+                () = &mut *self.stop, if !self.state.stop_was_heard => {
                     self.state.stop_was_heard = true;
                     self.ramp.stop(Stop::Requested);
                 }
@@ -288,7 +285,7 @@ impl<'a> Carrier<'a> {
             let tick = Instant::now() + TICK;
             tokio::select! {
                 biased;
-                () = self.stop.as_mut(), if !self.state.stop_was_heard => {
+                () = &mut *self.stop, if !self.state.stop_was_heard => {
                     self.state.stop_was_heard = true;
                     break;
                 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lapin::BasicProperties;
 
 use crate::parked::message::{Interpreter, ParkedMessage};
+use crate::parked::place::Place;
 use crate::retry::ledger::Replay;
 use crate::timestamp::Timestamp;
 use crate::wire::parked::{self, Identity, replayed};
@@ -93,18 +94,24 @@ impl Interpreter {
         }
     }
 
-    /// The copy of an imported message, which goes to the parked queue of this work queue.
-    pub(crate) fn imported(
-        &self,
-        message: &ParkedMessage,
-        queue: &str,
-        original: &BasicProperties,
-    ) -> Result<Copy, Immovable> {
+    /// The copy of a message that is imported to this place, or exported from it.
+    pub(crate) fn imported(&self, message: &ParkedMessage, original: &BasicProperties) -> Result<Copy, Immovable> {
         let origin = message.origin();
         let identity = Identity { chain_id: &message.chain, origin: &origin };
-        let properties = parked::moved(original, &identity, &message.reason, message.parked_at)
-            .map_err(|error| Immovable::TooLarge(error.to_string()))?;
-        Ok(Copy { exchange: self.names.park(), routing_key: queue.to_owned(), properties })
+        let (reason, parked_at, destination) = (&message.reason, message.parked_at, message.destination.as_deref());
+        let queue = destination.unwrap_or_default().to_owned();
+        let (exchange, routing_key, properties) = match &self.place {
+            Place::Queue(_) => {
+                (self.names.park(), queue, parked::restored(original, &identity, reason, parked_at, None))
+            }
+            Place::Stray => {
+                let properties = parked::restored(original, &identity, reason, parked_at, destination);
+                (self.names.stray(), message.routing_key.clone(), properties)
+            }
+            Place::Discarded => (self.names.discarded(), queue, parked::moved(original, &identity, reason, parked_at)),
+        };
+        let properties = properties.map_err(|error| Immovable::TooLarge(error.to_string()))?;
+        Ok(Copy { exchange, routing_key, properties })
     }
 }
 
@@ -117,7 +124,6 @@ mod tests {
     use crate::inputs::inputs;
     use crate::message::{Address, HeaderValue};
     use crate::parked::message::Raw;
-    use crate::parked::place::Place;
     use crate::topology::Names;
     use crate::wire::Contract;
 
@@ -308,6 +314,30 @@ mod tests {
         // The time of its last failure, which is when it was parked.
         expected.insert("rehop-parked-at".into(), int(NOW.as_millis() - 1_000));
         assert_eq!(back.properties.headers().as_ref(), Some(&expected));
+    }
+
+    #[test]
+    fn an_imported_message_goes_to_its_place_and_belongs_where_it_belonged() {
+        for (place, address, original, to) in [
+            (Place::queue("orders"), ("ns.park", "orders"), parked_by_rehop(), ("ns.park", "orders")),
+            (Place::Stray, ("ns.park", "orders"), parked_by_rehop(), ("ns.stray", "order.created")),
+            (Place::Stray, ("shop", "order.created"), properties([]), ("ns.stray", "order.created")),
+            (Place::Discarded, ("ns.discarded", "orders"), parked_by_rehop(), ("ns.discarded", "orders")),
+        ] {
+            let interpreter = interpreter(place);
+            let before = read(&interpreter, address, &original);
+            let copy = interpreter.imported(&before, &original).unwrap();
+            assert_eq!((copy.exchange.as_str(), copy.routing_key.as_str()), to);
+            assert_eq!(read(&interpreter, to, &copy.properties), before);
+        }
+        let bin = interpreter(Place::Discarded);
+        let parked = read(&interpreter(Place::queue("orders")), ("ns.park", "orders"), &parked_by_rehop());
+        let discarded = bin.copy(&discard("orders.parked"), &parked, &parked_by_rehop(), RUN, NOW).unwrap();
+        let there = read(&bin, ("ns.discarded", "orders"), &discarded.properties);
+        let copy = bin.imported(&there, &discarded.properties).unwrap();
+        let again = read(&bin, ("ns.discarded", "orders"), &copy.properties);
+        assert_eq!(again, there);
+        assert_eq!(again.discard_run.as_deref(), Some("run-1"), "it can still be restored");
     }
 
     #[test]

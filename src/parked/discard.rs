@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 
+use crate::parked::audit::selection;
 use crate::parked::carry::Carrier;
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
@@ -11,7 +12,7 @@ use crate::parked::order::{Observe, Order, StopSignal, in_flight};
 use crate::parked::place::Place;
 use crate::parked::progress::{Discarded, Progress, Restored, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
-use crate::parked::requests::{DiscardRequest, ListRequest, RestoreRequest};
+use crate::parked::requests::{DiscardRequest, RestoreRequest};
 use crate::parked::session::Session;
 
 /// Which messages are moved at once, without a ramp.
@@ -35,7 +36,7 @@ impl Parked {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Discarded, ParkedError> {
         let session = self.session().await?;
-        let discarded = self.discard_in(&session, request, &mut observe, pin!(stop)).await;
+        let discarded = self.discard_in(&session, request, &mut observe, &mut pin!(stop)).await;
         session.close().await;
         discarded
     }
@@ -47,8 +48,15 @@ impl Parked {
         observe: Observe<'_>,
         stop: StopSignal<'_>,
     ) -> Result<Discarded, ParkedError> {
-        self.declare_discarded(session).await?;
         let why = request.why.clone().unwrap_or_default();
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            selection = selection(&request.filter),
+            why,
+            "discard begins"
+        );
+        self.declare_discarded(session).await?;
         let action = Move::Discard { why: why.clone(), from: self.queue.clone() };
         let selection = Selection { filter: &request.filter, expect: request.expect, in_flight: request.in_flight };
         let (tally, stopped, ended) = self.shift(session, action, &selection, observe, stop).await?;
@@ -74,7 +82,7 @@ impl Parked {
             return Err(ParkedError::NotDiscarded);
         }
         let session = self.session().await?;
-        let restored = self.restore_in(&session, request, &mut observe, pin!(stop)).await;
+        let restored = self.restore_in(&session, request, &mut observe, &mut pin!(stop)).await;
         session.close().await;
         restored
     }
@@ -87,6 +95,13 @@ impl Parked {
         stop: StopSignal<'_>,
     ) -> Result<Restored, ParkedError> {
         let why = request.why.as_deref().unwrap_or_default();
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            selection = selection(&request.filter),
+            why,
+            "restore begins"
+        );
         let selection = Selection { filter: &request.filter, expect: request.expect, in_flight: request.in_flight };
         let (tally, stopped, ended) = self.shift(session, Move::Restore, &selection, observe, stop).await?;
         tracing::info!(queue = self.queue, run = session.run, why, restored = tally.moved, "restore ended");
@@ -105,12 +120,7 @@ impl Parked {
     ) -> Result<(Tally, Option<Stop>, Result<(), ParkedError>), ParkedError> {
         let depth = session.depth(&self.queue).await?;
         let mut ramp = Ramp::new(RampSettings::none());
-        if let Some(expected) = selection.expect {
-            let found = self.list_in(session, &ListRequest::all(selection.filter.clone()), None).await?.matched;
-            if found != expected {
-                ramp.stop(Stop::Unexpected { found });
-            }
-        }
+        self.check_expected(session, (selection.filter, selection.expect), &mut ramp, &mut *stop).await?;
         let order = Order {
             action,
             filter: selection.filter,

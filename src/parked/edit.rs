@@ -6,6 +6,7 @@ use bytes::Bytes;
 use lapin::types::AMQPValue;
 use lapin::{Channel, Confirmation};
 use serde::Serialize;
+use tokio::time::sleep_until;
 
 use crate::broker::answer::answer;
 use crate::broker::name::short;
@@ -86,8 +87,8 @@ impl Parked {
 
     async fn body_in(&self, session: &Session, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
         let (mut found, mut count) = (None, 0);
-        let (_, looked_at) = self
-            .scan(session, None, |message, held| {
+        let scanned = self
+            .scan(session, None, &mut self.stop.clone(), |message, held| {
                 if message.chain == chain {
                     count += 1;
                     found = Some((message, Bytes::copy_from_slice(&held.delivery.data)));
@@ -98,7 +99,7 @@ impl Parked {
         match found {
             Some(found) if count == 1 => Ok(found),
             Some(_) => Err(ParkedError::NotOne { chain: chain.to_owned(), count }),
-            None => Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at }),
+            None => Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at: scanned.looked_at }),
         }
     }
 
@@ -107,7 +108,8 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// As [`body`](Self::body), and when the message does not say where it belongs or a queue refuses a copy.
+    /// As [`body`](Self::body), and when the message does not say where it belongs or a queue refuses a copy. It is never
+    /// [`ParkedError::Stopped`] once a copy was sent.
     pub async fn edit(&self, request: &EditRequest) -> Result<Edited, ParkedError> {
         let session = self.session().await?;
         let edited = self.edit_in(&session, request).await;
@@ -117,7 +119,10 @@ impl Parked {
 
     async fn edit_in(&self, session: &Session, request: &EditRequest) -> Result<Edited, ParkedError> {
         let chain = || request.chain.clone();
-        let plan = self.list_in(session, &ListRequest::all(Filter::chain(chain())), None).await?;
+        let why = request.why.as_deref().unwrap_or_default();
+        tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, "edit begins");
+        let all = ListRequest::all(Filter::chain(chain()));
+        let plan = self.list_in(session, &all, &mut self.stop.clone(), None).await?;
         match plan.matched {
             0 => return Err(ParkedError::NoSuchMessage { chain: chain(), looked_at: plan.looked_at }),
             1 => {}
@@ -136,18 +141,18 @@ impl Parked {
         let mut book = FateBook::default();
         let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
         let sent = self.send_edited(&mut look, plan.depth, (session, &publishing), request, &mut book).await;
-        let given_back = look.give_back().await;
-        let destination = sent?;
-        given_back?;
+        let destination = look.end(sent).await?;
         book.fates.sent = 1;
         let until = Instant::now() + request.follow;
+        let mut stop = self.stop.clone();
         while let Some(stream) = fates.as_mut().filter(|_| !book.is_complete()) {
-            match tokio::time::timeout_at(until.into(), stream.next()).await {
-                Ok(delivery) => drop(book.note(&delivery)),
-                Err(_) => break,
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                delivery = stream.next() => drop(book.note(&delivery)),
+                () = sleep_until(until.into()) => break,
             }
         }
-        let why = request.why.as_deref().unwrap_or_default();
         tracing::info!(
             queue = self.queue,
             run = session.run,
@@ -168,9 +173,10 @@ impl Parked {
         book: &mut FateBook,
     ) -> Result<String, ParkedError> {
         let missing = |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
+        let mut stop = self.stop.clone();
         for seen in 0..depth {
             look.prepare(depth - seen).await?;
-            let held = look.next().await?.ok_or_else(|| missing(seen))?;
+            let held = look.next(&mut stop).await?.ok_or_else(|| missing(seen))?;
             let mut message = self.interpreter.read(raw(&held.delivery), 0);
             if message.chain != request.chain {
                 look.keep(&held);

@@ -30,6 +30,22 @@ pub enum ParkedError {
         /// How often the broker says that the message was given back.
         returns: u32,
     },
+    /// It was told to stop while it looked.
+    #[error("it was told to stop; every message that it looked at is back in its place")]
+    Stopped,
+    /// Not all messages could be looked at, and all are needed.
+    #[error(
+        "only {looked_at} of {wanted} messages in queue {queue:?} could be looked at: it took longer than half of broker.consumer_timeout, or \
+         others took some"
+    )]
+    Incomplete {
+        /// The queue.
+        queue: String,
+        /// How many were looked at.
+        looked_at: u64,
+        /// How many there were to look at.
+        wanted: u64,
+    },
     /// No message has this id.
     #[error("no message of chain {chain:?} among the {looked_at} that were looked at")]
     NoSuchMessage {
@@ -63,9 +79,6 @@ pub enum ParkedError {
         /// Where it was sent.
         to: String,
     },
-    /// Only the parked messages of a queue can be imported.
-    #[error("messages can be imported only into the parked queue of a work queue")]
-    NotParked,
     /// Only discarded messages can be restored.
     #[error("messages can be restored only out of the discarded queue")]
     NotDiscarded,

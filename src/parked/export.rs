@@ -110,16 +110,11 @@ impl Exported {
         }
     }
 
-    /// Whether it can be imported; if not, why.
+    /// The properties and the body.
     ///
     /// # Errors
     ///
-    /// When it is masked, malformed, or of another version.
-    pub fn check(&self) -> Result<(), String> {
-        self.content().map(drop)
-    }
-
-    /// The properties and the body.
+    /// Why it cannot be imported: it is masked, malformed, or of another version.
     pub(crate) fn content(&self) -> Result<(BasicProperties, Vec<u8>), String> {
         if self.rehop_export != 1 {
             return Err(format!("its version is {}, and this program knows version 1", self.rehop_export));

@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::parked::error::ParkedError;
-use crate::parked::filter::Content;
+use crate::parked::filter::{Content, Filter};
 use crate::parked::group::Groups;
 use crate::parked::headers::headers_json;
 use crate::parked::look::Held;
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::Parked;
-use crate::parked::order::now;
+use crate::parked::order::{StopSignal, now};
+use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::requests::{ListRequest, Listing};
 use crate::parked::session::Session;
 use crate::timestamp::Timestamp;
@@ -28,10 +29,11 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// When the broker is unreachable, the queue does not exist, somebody else works on it, or looking could do harm.
+    /// When the broker is unreachable, the queue does not exist, somebody else works on it, looking could do harm, or it was
+    /// [told to stop](Self::stopped_by).
     pub async fn list(&self, request: &ListRequest) -> Result<Listing, ParkedError> {
         let session = self.session().await?;
-        let listing = self.list_in(&session, request, None).await;
+        let listing = self.list_in(&session, request, &mut self.stop.clone(), None).await;
         session.close().await;
         listing
     }
@@ -47,7 +49,7 @@ impl Parked {
         mut observe: impl FnMut(&Listing) + Send,
     ) -> Result<Listing, ParkedError> {
         let session = self.session().await?;
-        let listing = self.list_in(&session, request, Some(&mut observe)).await;
+        let listing = self.list_in(&session, request, &mut self.stop.clone(), Some(&mut observe)).await;
         session.close().await;
         listing
     }
@@ -56,13 +58,14 @@ impl Parked {
         &self,
         session: &Session,
         request: &ListRequest,
+        stop: StopSignal<'_>,
         mut observe: Option<Observe<'_>>,
     ) -> Result<Listing, ParkedError> {
         let mut tally = Tally::new(&self.queue, request);
         let depth = if observe.is_some() { session.depth(&self.queue).await? } else { 0 };
         let (now, mut shown_at) = (now(), None::<Instant>);
-        let (depth, looked_at) = self
-            .scan(session, request.window, |message, held| {
+        let scanned = self
+            .scan(session, request.window, stop, |message, held| {
                 let position = message.position;
                 tally.add(message, held, now);
                 let is_due = shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
@@ -73,7 +76,25 @@ impl Parked {
                 if tally.is_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })
             .await?;
-        Ok(tally.listing(depth, looked_at))
+        Ok(tally.listing(scanned.depth, scanned.looked_at))
+    }
+
+    /// Stops a ramp before it begins if another number of messages matches, or the count was told to stop.
+    pub(super) async fn check_expected(
+        &self,
+        session: &Session,
+        (filter, expected): (&Filter, Option<u64>),
+        ramp: &mut Ramp,
+        stop: StopSignal<'_>,
+    ) -> Result<(), ParkedError> {
+        let Some(expected) = expected else { return Ok(()) };
+        match self.list_in(session, &ListRequest::all(filter.clone()), stop, None).await {
+            Ok(Listing { matched, .. }) if matched == expected => {}
+            Ok(Listing { matched: found, .. }) => ramp.stop(Stop::Unexpected { found }),
+            Err(ParkedError::Stopped) => ramp.stop(Stop::Requested),
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 }
 

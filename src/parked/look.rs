@@ -19,13 +19,11 @@ use crate::broker::answer::answer;
 use crate::broker::name::short;
 use crate::broker::settle::queued;
 use crate::error::{Error, describe};
+use crate::parked::error::ParkedError;
+use crate::parked::order::StopSignal;
+use crate::parked::prefetch::prefetch;
 use crate::parked::session::{Session, depth};
 
-/// How many bytes of bodies may be on their way to this process.
-const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
-/// The first subscription brings one message. The second brings this many, or as many as are moved at a time, unless the first message
-/// shows that these would be too large.
-const SECOND: u16 = 256;
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
 /// After so many silences in a row, with nothing ready in the queue, it counts as empty. What is not ready may be on its way here, and a
@@ -160,10 +158,20 @@ impl<'a> Look<'a> {
     }
 
     /// The next message, once [`prepare`](Self::prepare) has returned. `None` if the queue has no more.
-    pub(crate) async fn next(&mut self) -> Result<Option<Held>, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`ParkedError::Stopped`] once `stop` has completed.
+    pub(crate) async fn next(&mut self, stop: StopSignal<'_>) -> Result<Option<Held>, ParkedError> {
         loop {
-            if let Some(held) = self.arrival().await? {
-                return Ok(Some(held));
+            // Nothing else of a look may be dropped halfway.
+            let arrived = tokio::select! {
+                biased;
+                () = &mut *stop => return Err(ParkedError::Stopped),
+                arrived = self.arrival() => arrived?,
+            };
+            if arrived.is_some() {
+                return Ok(arrived);
             }
             if !self.has_more().await? {
                 return Ok(None);
@@ -223,6 +231,19 @@ impl<'a> Look<'a> {
         }
     }
 
+    /// Gives everything back, and returns how the look ended.
+    pub(crate) async fn end<T>(self, ended: Result<T, ParkedError>) -> Result<T, ParkedError> {
+        let given_back = self.give_back().await;
+        match ended {
+            // These two say that nothing is held any more.
+            Ok(_) | Err(ParkedError::Stopped) => {
+                given_back?;
+                ended
+            }
+            ended => ended,
+        }
+    }
+
     /// Gives everything back that is held, each message in its place.
     pub(crate) async fn give_back(self) -> Result<(), Error> {
         let Self { session, queue, mut subscriptions, .. } = self;
@@ -272,17 +293,11 @@ impl<'a> Look<'a> {
         Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
     }
 
-    /// One message first, for its delivery count. Then as many as are wanted and memory allows.
     fn next_prefetch(&self, wanted: u64) -> u16 {
-        let most = match self.subscriptions.len() {
-            0 => 1,
-            1 => self.moving.unwrap_or(0).min(BYTES_UNDER_WAY / self.bytes.max(1)).max(u64::from(SECOND)),
-            _ => BYTES_UNDER_WAY / (self.bytes / self.taken.max(1)).max(1),
-        };
+        let subscriptions = self.subscriptions.len();
         let kept: u64 = self.subscriptions.iter().map(|subscription| u64::from(subscription.kept)).sum();
-        let moving = self.moving.map_or(u64::MAX, |at_once| at_once.max(kept / 4));
-        let most = most.min(moving).min(wanted).min(u64::from(self.largest_prefetch));
-        u16::try_from(most).unwrap_or(u16::MAX).max(1)
+        let wanted = wanted.min(u64::from(self.largest_prefetch));
+        prefetch(subscriptions, wanted, self.moving.map(|at_once| (at_once, kept)), (self.taken, self.bytes))
     }
 
     fn what(&self) -> String {

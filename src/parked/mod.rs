@@ -5,6 +5,7 @@
 //!
 //! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or a page.
 
+mod audit;
 mod carry;
 mod copies;
 mod detail;
@@ -12,10 +13,12 @@ mod discard;
 mod edit;
 mod error;
 mod export;
+mod exporting;
 mod fates;
 mod filter;
 mod group;
 mod headers;
+mod importing;
 mod json_path;
 mod limit;
 mod list;
@@ -26,6 +29,7 @@ mod normalise;
 mod operator;
 mod order;
 mod place;
+mod prefetch;
 mod progress;
 mod ramp;
 mod replay;
@@ -34,7 +38,6 @@ mod requests;
 mod samples;
 mod sending;
 mod session;
-mod transfer;
 mod under_way;
 
 pub use detail::{Body, Detail};
@@ -43,11 +46,11 @@ pub use error::ParkedError;
 pub use export::{Exported, Properties};
 pub use filter::{Condition, Filter};
 pub use group::{Group, Kind};
+pub use importing::Imported;
 pub use message::ParkedMessage;
 pub use normalise::normalise;
 pub use operator::Parked;
 pub use place::Place;
 pub use progress::{Discarded, Progress, Replayed, Restored, Tally};
 pub use ramp::{Fates, RampSettings, Stop};
-pub use requests::{DiscardRequest, ListRequest, Listing, ReplayRequest, RestoreRequest};
-pub use transfer::Imported;
+pub use requests::{DiscardRequest, ImportRequest, ListRequest, Listing, ReplayRequest, RestoreRequest};

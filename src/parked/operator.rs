@@ -4,6 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+
 use crate::error::Error;
 use crate::parked::detail::Detail;
 use crate::parked::error::ParkedError;
@@ -12,7 +15,7 @@ use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
 use crate::parked::message::{Interpreter, ParkedMessage};
-use crate::parked::order::raw;
+use crate::parked::order::{StopSignal, raw};
 use crate::parked::place::Place;
 use crate::parked::session::Session;
 use crate::settings::{BrokerSettings, Resolved, Settings, TopologyMode};
@@ -20,9 +23,9 @@ use crate::topology::{self, Names, Topology};
 
 /// Messages that rest in a queue, and what an operator can do with them.
 ///
-/// Each call opens connections of its own, and takes a lock on the queue, so that two operators do not disturb each other. A call that
-/// is dropped gives back what it holds, but after a look at more than 256 messages perhaps in another order: then the broker closes several
-/// channels, in an order of its own.
+/// Each call opens connections of its own, and takes a lock on the queue, so that two operators do not disturb each other. To end a look
+/// early, use [`stopped_by`](Self::stopped_by). A call that is dropped, or whose process is killed, also gives back what it holds, but
+/// after a look at more than 256 messages perhaps in another order: then the broker closes several channels, in an order of its own.
 ///
 /// ```no_run
 /// use rehop::parked::{ListRequest, Parked, Place, ReplayRequest};
@@ -46,6 +49,10 @@ pub struct Parked {
     declared: Topology,
     pub(super) resolved: Resolved,
     pub(super) prefetch: u16,
+    /// When looks end early. This one is never polled, so that a clone of it always can be.
+    pub(super) stop: Shared<BoxFuture<'static, ()>>,
+    /// A management API is known, which shows policies.
+    has_management: bool,
 }
 
 impl Parked {
@@ -67,7 +74,17 @@ impl Parked {
             declared,
             resolved,
             prefetch: u16::MAX,
+            stop: std::future::pending::<()>().boxed().shared(),
+            has_management: settings.broker.management_url.is_some(),
         })
+    }
+
+    /// Ends looks early when this completes: [`list`](Self::list), [`show`](Self::show), [`body`](Self::body), [`export`](Self::export)
+    /// and [`edit`](Self::edit) then give everything back, each message in its place, and return [`ParkedError::Stopped`]. An edit that has
+    /// sent its message only ends its wait for the fate. What moves messages takes a `stop` of its own. Default: never.
+    pub fn stopped_by(mut self, stop: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.stop = stop.boxed().shared();
+        self
     }
 
     /// Shows what is masked.
@@ -110,7 +127,7 @@ impl Parked {
         let filter = Filter::chain(chain);
         let mut details = Vec::new();
         let scanned = self
-            .scan(&session, window, |message, held| {
+            .scan(&session, window, &mut self.stop.clone(), |message, held| {
                 if filter.chains.contains(&message.chain) {
                     details.push(Detail::of(message, &held.delivery.properties, &held.delivery.data, &self.mask));
                 }
@@ -118,7 +135,7 @@ impl Parked {
             })
             .await;
         session.close().await;
-        let (_, looked_at) = scanned?;
+        let looked_at = scanned?.looked_at;
         if details.is_empty() {
             return Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at });
         }
@@ -126,7 +143,11 @@ impl Parked {
     }
 
     pub(super) async fn session(&self) -> Result<Session, ParkedError> {
-        Session::open(&self.broker, &self.interpreter.names, &self.queue).await
+        tokio::select! {
+            biased;
+            () = self.stop.clone() => Err(ParkedError::Stopped),
+            session = Session::open(&self.broker, &self.interpreter.names, &self.queue) => session,
+        }
     }
 
     /// The exchange and the queue for discarded messages.
@@ -135,29 +156,30 @@ impl Parked {
         Ok(topology.establish(&session.connection, TopologyMode::Declare, session.limit).await?)
     }
 
-    /// Looks at the first messages, gives them back, and returns how many there are and how many were seen.
+    /// Looks at the first messages, and gives them back.
     pub(super) async fn scan(
         &self,
         session: &Session,
         window: Option<u64>,
+        stop: StopSignal<'_>,
         mut visit: impl FnMut(ParkedMessage, &Held) -> ControlFlow<()>,
-    ) -> Result<(u64, u64), ParkedError> {
+    ) -> Result<Scanned, ParkedError> {
         let depth = session.depth(&self.queue).await?;
         let wanted = window.unwrap_or(u64::MAX).min(depth);
         let mut limit = self.delivery_limit(session).await?;
         let until = Instant::now() + self.hold();
         let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
-        let (mut seen, mut problem) = (0, None);
+        let (mut seen, mut is_enough, mut problem) = (0, false, None);
         while seen < wanted && Instant::now() < until {
             let next = async {
                 look.prepare(wanted - seen).await?;
-                look.next().await
+                look.next(&mut *stop).await
             };
             let held = match next.await {
                 Ok(Some(held)) => held,
                 Ok(None) => break,
                 Err(error) => {
-                    problem = Some(error.into());
+                    problem = Some(error);
                     break;
                 }
             };
@@ -168,15 +190,14 @@ impl Parked {
                 problem = Some(error);
                 break;
             }
-            if visit(message, &held).is_break() {
+            is_enough = visit(message, &held).is_break();
+            if is_enough {
                 break;
             }
         }
-        let given_back = look.give_back().await;
-        match problem {
-            Some(problem) => Err(problem),
-            None => given_back.map(|()| (depth, seen)).map_err(ParkedError::from),
-        }
+        let ended = problem.map_or(Ok(()), Err);
+        look.end(ended).await?;
+        Ok(Scanned { depth, wanted: if is_enough { seen } else { wanted }, looked_at: seen })
     }
 
     /// The limit is high if the queue has the arguments that rehop declares it with.
@@ -187,12 +208,34 @@ impl Parked {
             Err(Error::Mismatch { .. } | Error::Refused { .. } | Error::Permission { .. }) => false,
             Err(error) => return Err(error.into()),
         };
-        Ok(DeliveryLimit::new(&self.queue, is_high, !session.nack_is_free))
+        Ok(DeliveryLimit::new(&self.queue, is_high, !session.nack_is_free, self.has_management))
     }
 
     /// Messages are given back long before the broker would take them back.
     pub(super) fn hold(&self) -> Duration {
         self.broker.consumer_timeout / 2
+    }
+}
+
+/// How far a look came.
+pub(super) struct Scanned {
+    /// How many messages there were.
+    pub(super) depth: u64,
+    /// How many of them were to be looked at.
+    wanted: u64,
+    pub(super) looked_at: u64,
+}
+
+impl Scanned {
+    /// # Errors
+    ///
+    /// When it ended before everything was seen that was to be seen.
+    pub(super) fn complete(&self, queue: &str) -> Result<(), ParkedError> {
+        let Self { wanted, looked_at, .. } = *self;
+        if looked_at < wanted {
+            return Err(ParkedError::Incomplete { queue: queue.to_owned(), looked_at, wanted });
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,5 @@
 //! What is to be moved, and how fast; and what the operations share.
 
-use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use crate::parked::copies::Move;
@@ -8,17 +7,16 @@ use crate::parked::filter::Filter;
 use crate::parked::limit::DeliveryLimit;
 use crate::parked::message::Raw;
 use crate::parked::progress::Progress;
+use crate::parked::requests::ReplayRequest;
 use crate::timestamp::Timestamp;
 
 pub(crate) type Observe<'a> = &'a mut (dyn FnMut(&Progress) + Send);
-pub(crate) type StopSignal<'a> = Pin<&'a mut (dyn Future<Output = ()> + Send)>;
-
-/// The default number of messages in flight.
-const DEFAULT_IN_FLIGHT: u16 = 100;
+/// Completes when the operation is to end. Whoever has seen it complete polls it no more.
+pub(crate) type StopSignal<'a> = &'a mut (dyn Future<Output = ()> + Send + Unpin);
 
 /// How many messages may be in flight; a kill may duplicate as many.
 pub(crate) fn in_flight(asked: Option<u16>) -> usize {
-    usize::from(asked.unwrap_or(DEFAULT_IN_FLIGHT).max(1))
+    usize::from(asked.unwrap_or(ReplayRequest::DEFAULT_IN_FLIGHT).max(1))
 }
 
 /// What is to be moved, and how fast.

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use crate::error::Error;
+use crate::parked::audit::selection;
 use crate::parked::carry::Carrier;
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
@@ -10,8 +11,8 @@ use crate::parked::fates::FateStream;
 use crate::parked::operator::Parked;
 use crate::parked::order::{Observe, Order, StopSignal, in_flight};
 use crate::parked::progress::{Progress, Replayed};
-use crate::parked::ramp::{Ramp, Stop};
-use crate::parked::requests::{ListRequest, ReplayRequest};
+use crate::parked::ramp::Ramp;
+use crate::parked::requests::ReplayRequest;
 use crate::parked::session::Session;
 
 impl Parked {
@@ -32,7 +33,7 @@ impl Parked {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Replayed, ParkedError> {
         let session = self.session().await?;
-        let replayed = self.replay_in(&session, request, &mut observe, pin!(stop)).await;
+        let replayed = self.replay_in(&session, request, &mut observe, &mut pin!(stop)).await;
         session.close().await;
         replayed
     }
@@ -51,13 +52,10 @@ impl Parked {
             Ok(_) | Err(Error::Permission { .. }) => {}
             Err(error) => return Err(error.into()),
         }
+        let why = request.why.as_deref().unwrap_or_default();
+        tracing::info!(queue = self.queue, run, depth, selection = selection(&request.filter), why, "replay begins");
         let mut ramp = Ramp::new(request.ramp.clone());
-        if let Some(expected) = request.expect {
-            let found = self.list_in(session, &ListRequest::all(request.filter.clone()), None).await?.matched;
-            if found != expected {
-                ramp.stop(Stop::Unexpected { found });
-            }
-        }
+        self.check_expected(session, (&request.filter, request.expect), &mut ramp, &mut *stop).await?;
         let fates = match FateStream::open(session, names).await {
             Ok(fates) => Some(fates),
             Err(error @ Error::Permission { .. }) => {
@@ -77,8 +75,6 @@ impl Parked {
             prefetch: self.prefetch,
             limit: self.delivery_limit(session).await?,
         };
-        let why = request.why.as_deref().unwrap_or_default();
-        tracing::info!(queue = self.queue, run, depth, why, "replay begins");
         let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, order, ramp, fates, observe, stop);
         let ended = match carrier.ramp.stopped() {
             Some(_) => Ok(()),

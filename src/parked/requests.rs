@@ -79,7 +79,8 @@ pub struct ReplayRequest {
     /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
     pub deadline: Option<Duration>,
     /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts
-    /// as 1. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. Default: 100.
+    /// as 1. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. Large messages are fewer:
+    /// no more than 64 MiB are in flight, or one message. Default: [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
     pub in_flight: Option<u16>,
     /// For how long to listen for fates after the last one was heard. Default 10 s.
     pub follow: Duration,
@@ -90,6 +91,9 @@ impl ReplayRequest {
     /// high share of them that parks again does not stop the replay. To learn the fate of all, set
     /// [`limit`](Filter::limit) to this number and repeat the replay: it takes the oldest first.
     pub const MOST_FATES: u64 = 1_000_000;
+
+    /// How many messages may be in flight if nothing else is asked for.
+    pub const DEFAULT_IN_FLIGHT: u16 = 100;
 }
 
 impl Default for ReplayRequest {
@@ -121,6 +125,14 @@ pub struct DiscardRequest {
     pub why: Option<String>,
     /// How many messages may be in flight, as in [`ReplayRequest::in_flight`].
     pub in_flight: Option<u16>,
+}
+
+/// How to import.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ImportRequest {
+    /// Why, for the log.
+    pub why: Option<String>,
 }
 
 /// What to move back from the discarded queue.

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::parked::copies::Copy;
 use crate::parked::error::ParkedError;
 use crate::parked::look::Held;
+use crate::parked::prefetch::BYTES_UNDER_WAY;
 use crate::parked::session::Session;
 use crate::publish::{CopyId, Lane, LaneId, Outgoing, PublishResult};
 use crate::telemetry::replay::ReplaySpan;
@@ -27,6 +28,8 @@ pub(crate) struct UnderWay {
     lane: Lane,
     sent: u64,
     originals: HashMap<CopyId, Original>,
+    /// The size of their bodies.
+    bytes: u64,
     results: FuturesUnordered<BoxFuture<'static, PublishResult>>,
 }
 
@@ -35,6 +38,7 @@ pub(crate) struct Original {
     pub(crate) held: Held,
     /// The exchange that the copy was sent to.
     to: String,
+    size: u64,
     span: Option<ReplaySpan>,
 }
 
@@ -45,11 +49,16 @@ impl UnderWay {
     pub(crate) async fn open(session: &Session) -> Result<Self, Error> {
         let connection = session.publishing_connection().await?;
         let lane = answer("opening a channel", session.limit, Lane::open(connection)).await?;
-        Ok(Self { lane, sent: 0, originals: HashMap::new(), results: FuturesUnordered::new() })
+        Ok(Self { lane, sent: 0, originals: HashMap::new(), bytes: 0, results: FuturesUnordered::new() })
     }
 
     pub(crate) fn len(&self) -> usize {
         self.originals.len()
+    }
+
+    /// Whether a body of this size may be sent while so many copies may be under way. One always may.
+    pub(crate) fn has_room(&self, most: usize, size: u64) -> bool {
+        self.originals.is_empty() || (self.originals.len() < most && self.bytes + size <= BYTES_UNDER_WAY)
     }
 
     /// Takes the body out of the message. The copy is sent at the next [`answers`](Self::answers). `write` gives the
@@ -68,10 +77,12 @@ impl UnderWay {
         let Copy { exchange, routing_key, properties } = copy;
         let (to, key) = (short(&exchange)?, short(&routing_key)?);
         let (id, body) = (CopyId(self.sent), Bytes::from(std::mem::take(&mut held.delivery.data)));
+        let size = body.len() as u64;
         let outgoing = Outgoing::new(to, key, body, properties, write);
         self.sent += 1;
+        self.bytes += size;
         self.results.push(self.lane.send(LANE, id, Arc::new(outgoing)).boxed());
-        self.originals.insert(id, Original { held, to: exchange, span });
+        self.originals.insert(id, Original { held, to: exchange, size, span });
         Ok(())
     }
 
@@ -104,6 +115,7 @@ impl UnderWay {
 
     fn take(&mut self, id: CopyId, is_kept: bool) -> Option<Original> {
         let mut original = self.originals.remove(&id)?;
+        self.bytes -= original.size;
         if let Some(span) = original.span.as_mut().filter(|_| !is_kept) {
             span.failed("unconfirmed");
         }

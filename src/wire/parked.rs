@@ -188,8 +188,8 @@ pub(crate) fn discarded(
     checked(properties(original, headers))
 }
 
-/// The properties of a message that comes back from the discarded queue: those that it had before it was discarded. A stray message
-/// may have been where its routing told its work queue; among the strays only `return-to` does.
+/// The properties of a message that comes to a parked or stray queue, from the discarded queue or from an export: those that it had before
+/// it was discarded. A stray message may have been where its routing told its work queue; among the strays only `return-to` does.
 ///
 /// # Errors
 ///

@@ -86,13 +86,22 @@ impl Tool {
         arguments: &[&str],
         environment: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
     ) -> Self {
+        Self::start_reading(arguments, environment, std::future::ready(()))
+    }
+
+    /// What the tool prints is read only after `reading` has completed: until then the tool is held up once the pipe is full.
+    pub(crate) fn start_reading(
+        arguments: &[&str],
+        environment: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
+        reading: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rehop"));
         command.args(arguments).env_clear().envs(environment);
         command.current_dir(std::env::temp_dir()).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Self { child, out: Captured::new(out), err: Captured::new(err) }
+        Self { child, out: Captured::new(out, reading), err: Captured::new(err, std::future::ready(())) }
     }
 
     /// Waits until the relay consumes.
@@ -142,10 +151,11 @@ pub(crate) struct Captured {
 }
 
 impl Captured {
-    fn new(pipe: impl AsyncRead + Unpin + Send + 'static) -> Self {
+    fn new(pipe: impl AsyncRead + Unpin + Send + 'static, reading: impl Future<Output = ()> + Send + 'static) -> Self {
         let text = Arc::new(Mutex::new(String::new()));
         let written = text.clone();
         let reader = tokio::spawn(async move {
+            reading.await;
             let mut lines = BufReader::new(pipe).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let mut text = written.lock().unwrap();

@@ -1,6 +1,6 @@
 //! What `rehop parked list` and `rehop parked replay` print. The demo prints the same, and includes this file.
 
-use rehop::parked::{Listing, Replayed};
+use rehop::parked::{Listing, Replayed, Stop, Tally};
 
 use super::plan::{groups_table, now, rows_table};
 use super::text;
@@ -39,6 +39,19 @@ pub(super) fn replayed(replayed: &Replayed) -> String {
         text::number(fates.discarded),
         text::number(replayed.unknown),
     )];
+    lines.extend(left(tally));
+    lines.extend(replayed.stopped.as_ref().map(stopped));
+    if !replayed.parked_again.is_empty() {
+        lines.push(String::new());
+        lines.push("parked again:".to_owned());
+        lines.push(groups_table(&replayed.parked_again, now()));
+    }
+    lines.join("\n")
+}
+
+/// What matches and was not moved.
+pub(super) fn left(tally: &Tally) -> Vec<String> {
+    let mut lines = Vec::new();
     if tally.without_destination > 0 {
         let count = text::number(tally.without_destination);
         lines.push(format!("{count} do not say where they belong, and stay; --to names a queue for them"));
@@ -46,13 +59,9 @@ pub(super) fn replayed(replayed: &Replayed) -> String {
     if tally.too_large > 0 {
         lines.push(format!("{} have headers too large for a copy, and stay", text::number(tally.too_large)));
     }
-    if let Some(stop) = &replayed.stopped {
-        lines.push(format!("stopped: {}", text::line(&stop.to_string())));
-    }
-    if !replayed.parked_again.is_empty() {
-        lines.push(String::new());
-        lines.push("parked again:".to_owned());
-        lines.push(groups_table(&replayed.parked_again, now()));
-    }
-    lines.join("\n")
+    lines
+}
+
+pub(super) fn stopped(stop: &Stop) -> String {
+    format!("stopped: {}", text::line(&stop.to_string()))
 }

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use rehop::parked::{DiscardRequest, ListRequest, Place};
 
-use super::plan::plan;
+use super::list::look;
+use super::plan::{command, plan};
 use super::progress::Printer;
-use super::select::{FilterArgs, PlaceArgs};
-use super::{STOPPED, text};
+use super::select::{FilterArgs, InFlightArgs, PlaceArgs};
+use super::{answers, status, text};
 use crate::cli::options::{Options, Usage};
-use crate::cli::{output, signals};
+use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -27,9 +28,8 @@ pub(super) struct Args {
     /// Why; the discarded messages carry it
     #[arg(long, value_name = "TEXT", requires = "apply")]
     why: Option<String>,
-    /// Move one message at a time: at most one duplicate if this process is killed, instead of up to 100
-    #[arg(long)]
-    strict: bool,
+    #[command(flatten)]
+    in_flight: InFlightArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -43,36 +43,40 @@ they were, and `replay --discarded` sends them to their work queue.
 
 Examples:
   rehop parked discard --queue orders --older-than 30d
-  rehop parked discard --queue orders --older-than 30d --apply --expect 17";
+  rehop parked discard --queue orders --older-than 30d --apply --expect 17
+
+Exit status: 0 if all were moved, 3 if it stopped before its end or left messages
+where they were, 1 for an error, 2 for a wrong command line.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     if args.place.place() == Place::Discarded {
         return Err(Usage("these messages are discarded already".to_owned()).into());
     }
-    let parked = super::open(&args.place, options, false).await?;
+    let (parked, stop) = super::open(args.place.place(), options).await?;
     let filter = args.filter.filter();
     if !args.apply {
-        let listing = parked.list(&ListRequest::all(filter)).await?;
+        let listing = look(&parked, &ListRequest::all(filter)).await?;
         output::print(&if args.json { text::json(&listing)? } else { plan(&listing, "discard", std::env::args()) })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut request = DiscardRequest::default();
     (request.filter, request.expect, request.why) = (filter, args.expect, args.why);
-    request.in_flight = args.strict.then_some(1);
-    let stop = signals::watch()?;
+    request.in_flight = Some(args.in_flight.number());
     let mut printer = Printer::new();
-    let discarded = parked.discard(&request, |progress| printer.show(progress), stop.cancelled()).await;
+    let discarded = parked.discard(&request, |progress| printer.moved(progress), stop.cancelled()).await;
     printer.end();
     let discarded = discarded?;
     if args.json {
         output::print(&text::json(&discarded)?)?;
     } else {
         let mut lines = vec![format!("{} discarded", text::number(discarded.tally.moved))];
+        lines.extend(answers::left(&discarded.tally));
         if discarded.tally.moved > 0 {
-            lines.push(format!("to undo it: rehop parked restore --run {}", discarded.run));
+            let restore = ["rehop", "parked", "restore", "--run", &discarded.run].map(str::to_owned);
+            lines.push(format!("to undo it: {}", command(restore.into_iter().chain(options.arguments()))));
         }
-        lines.extend(discarded.stopped.iter().map(|stop| format!("stopped: {}", text::line(&stop.to_string()))));
+        lines.extend(discarded.stopped.as_ref().map(answers::stopped));
         output::print(&lines.join("\n"))?;
     }
-    Ok(if discarded.stopped.is_some() { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+    Ok(ExitCode::from(status::moved(discarded.stopped.is_some(), &discarded.tally)))
 }

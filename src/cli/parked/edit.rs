@@ -8,10 +8,12 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use rehop::parked::EditRequest;
+use rehop::parked::{EditRequest, ParkedError};
+use serde_json::json;
 
 use super::select::PlaceArgs;
-use super::{STOPPED, UNKNOWN, text};
+use super::status::{STOPPED, UNKNOWN};
+use super::text;
 use crate::cli::options::Options;
 use crate::cli::{input, output};
 
@@ -56,23 +58,40 @@ Examples:
   EDITOR=nano rehop parked edit --queue orders 5f0c --apply --why 'ticket 7'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let parked = super::open(&args.place, options, true).await?;
+    // Before `open`, a signal still ends the process, even while it waits for standard input.
+    let read = |file: &PathBuf| input::read(file).with_context(|| format!("cannot read {}", file.display()));
+    let given = args.body.as_ref().map(read).transpose()?;
+    let (parked, stop) = super::open(args.place.place(), options).await?;
     let (message, original) = parked.body(&args.chain).await?;
-    let body = match &args.body {
-        Some(file) => input::read(file).with_context(|| format!("cannot read {}", file.display()))?,
-        None => edited(&original)?,
+    let body = match given {
+        Some(body) => body,
+        None => {
+            let edited = edited(&original);
+            // Ctrl-C reaches the editor as well.
+            if stop.is_cancelled() {
+                return Err(ParkedError::Stopped.into());
+            }
+            edited?
+        }
     };
     if body[..] == original[..] {
         bail!("the body is the same as before; nothing was sent");
     }
     let destination = args.to.as_ref().or(message.destination.as_ref());
     if !args.apply {
+        let (bytes, before) = (body.len() as u64, original.len() as u64);
+        if args.json {
+            let plan =
+                json!({ "chain": args.chain, "destination": destination, "bytes": bytes, "bytes_before": before });
+            output::print(&text::json(&plan)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let to = destination.map_or_else(|| "an unknown queue; --to names it".to_owned(), |queue| text::line(queue));
         output::print(&format!(
             "{}: a body of {} bytes in place of {} would go to {to}. Nothing was done; --apply does it",
             text::line(&args.chain),
-            text::number(body.len() as u64),
-            text::number(original.len() as u64),
+            text::number(bytes),
+            text::number(before),
         ))?;
         return Ok(ExitCode::SUCCESS);
     }

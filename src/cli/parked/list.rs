@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::ListRequest;
+use rehop::parked::{ListRequest, Listing, Parked, ParkedError};
 
+use super::progress::Printer;
 use super::select::{FilterArgs, PlaceArgs};
 use super::{answers, text};
 use crate::cli::options::Options;
@@ -46,11 +47,20 @@ pub(super) fn window(text: &str) -> Result<Window, String> {
     }
 }
 
+/// Lists, and shows how far it is.
+pub(super) async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
+    let mut printer = Printer::new();
+    let wanted = |depth: u64| request.window.map_or(depth, |window| window.min(depth));
+    let listing = parked.list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth))).await;
+    printer.end();
+    listing
+}
+
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let parked = super::open(&args.place, options, false).await?;
+    let (parked, _) = super::open(args.place.place(), options).await?;
     let mut request = ListRequest::all(args.filter.filter());
     (request.window, request.rows) = (args.window.0, args.rows);
-    let listing = parked.list(&request).await?;
+    let listing = look(&parked, &request).await?;
     if args.json {
         output::print(&text::json(&listing)?)?;
         return Ok(ExitCode::SUCCESS);

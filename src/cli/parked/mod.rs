@@ -10,16 +10,19 @@ mod replay;
 mod restore;
 mod select;
 mod show;
+mod status;
 pub(super) mod text;
 mod transfer;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use rehop::doctor::{Finding, lowered_delivery_limit};
-use rehop::parked::{Parked, Place};
+use rehop::parked::{Parked, ParkedError, Place};
+use tokio_util::sync::CancellationToken;
 
 use super::options::Options;
+use super::{limits, output, signals};
+use status::STOPPED;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -43,12 +46,12 @@ enum Command {
     Edit(edit::Args),
     /// Write messages as JSON, one per line, with masked values; they stay in the queue
     Export(transfer::Export),
-    /// Publish exported messages to the parked queue
+    /// Publish exported messages to the parked, stray or discarded queue
     Import(transfer::Import),
 }
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    match args.command {
+    let ended = match args.command {
         Command::List(args) => list::run(args, options).await,
         Command::Show(args) => show::run(args, options).await,
         Command::Replay(args) => replay::run(args, options).await,
@@ -57,33 +60,30 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         Command::Edit(args) => edit::run(args, options).await,
         Command::Export(args) => transfer::export(args, options).await,
         Command::Import(args) => transfer::import(args, options).await,
-    }
-}
-
-/// It stopped by itself, or messages parked again.
-const STOPPED: u8 = 3;
-/// Everything was sent, and the fate of some is unknown.
-const UNKNOWN: u8 = 4;
-
-/// The messages that the command line names.
-async fn open(place: &select::PlaceArgs, options: &Options, reveal: bool) -> anyhow::Result<Parked> {
-    let parked = open_at(place.place(), options).await?;
-    Ok(if reveal { parked.reveal() } else { parked })
-}
-
-/// Warns if looking at the messages could do harm.
-async fn open_at(place: Place, options: &Options) -> anyhow::Result<Parked> {
-    let settings = options.loader()?.load()?;
-    let parked = Parked::open(&settings, place)?;
-    match lowered_delivery_limit(&settings, parked.queue()).await {
-        Ok(None) => {}
-        Ok(Some(Finding { object, seen, remedy, .. })) => tracing::warn!("{object}: {seen}; {remedy}"),
-        Err(error) => {
-            tracing::warn!(
-                "cannot see whether a policy lowers the delivery limit of queue {:?}: {error}",
-                parked.queue()
-            );
+    };
+    match ended {
+        Err(error) if is_stop(&error) => {
+            output::notice(&format!("stopped: {error}"));
+            Ok(ExitCode::from(STOPPED))
         }
+        ended => ended,
     }
-    Ok(parked)
+}
+
+fn is_stop(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ParkedError::Stopped | ParkedError::Incomplete { .. }))
+}
+
+/// The messages of a place, and the token that a signal cancels. Looks at the messages hear it by themselves; what moves them has to be
+/// given it. Warns if looking at them could do harm.
+async fn open(place: Place, options: &Options) -> anyhow::Result<(Parked, CancellationToken)> {
+    let stop = signals::watch()?;
+    let settings = options.loader()?.load()?;
+    let parked = Parked::open(&settings, place)?.stopped_by(stop.clone().cancelled_owned());
+    let queue = [parked.queue().to_owned()];
+    tokio::select! {
+        () = limits::warn(&settings, &queue) => {}
+        () = stop.cancelled() => return Err(ParkedError::Stopped.into()),
+    }
+    Ok((parked, stop))
 }

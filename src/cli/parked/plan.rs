@@ -62,12 +62,13 @@ pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
 
 /// What would be done, and the command that does it.
 pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item = String>) -> String {
-    let mut lines = vec![format!(
-        "{} of {} messages in {} match",
-        text::number(listing.matched),
-        text::number(listing.depth),
-        text::line(&listing.queue)
-    )];
+    let [matched, looked_at, depth] = [listing.matched, listing.looked_at, listing.depth].map(text::number);
+    let queue = text::line(&listing.queue);
+    let mut lines = vec![if listing.looked_at < listing.depth {
+        format!("{matched} of the first {looked_at} messages in {queue} match; it has {depth}")
+    } else {
+        format!("{matched} of {depth} messages in {queue} match")
+    }];
     if listing.matched == 0 {
         lines.push("Nothing would be done.".to_owned());
         return lines.join("\n");
@@ -98,8 +99,8 @@ pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item 
     lines.join("\n")
 }
 
-/// The command line as it was given, quoted for a shell. Settings of the broker may hold a password, and are left out.
-fn command(arguments: impl Iterator<Item = String>) -> String {
+/// A command line, quoted for a shell. Settings of the broker may hold a password, and are left out.
+pub(super) fn command(arguments: impl Iterator<Item = String>) -> String {
     let quoted = arguments.enumerate().map(|(index, argument)| match argument {
         _ if index == 0 => "rehop".to_owned(),
         secret if secret.starts_with("broker.") || secret.starts_with("--set=broker.") => "'...'".to_owned(),

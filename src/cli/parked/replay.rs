@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rehop::parked::{ListRequest, Parked, RampSettings, ReplayRequest, Replayed};
+use rehop::parked::{ListRequest, Parked, RampSettings, ReplayRequest};
+use tokio_util::sync::CancellationToken;
 
+use super::list::look;
 use super::plan::plan;
 use super::progress::Printer;
-use super::select::{FilterArgs, PlaceArgs};
-use super::{STOPPED, UNKNOWN, answers, text};
+use super::select::{FilterArgs, InFlightArgs, PlaceArgs};
+use super::{answers, status, text};
 use crate::cli::options::{Options, Usage};
-use crate::cli::{output, signals};
+use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -49,12 +51,8 @@ pub(super) struct Args {
     /// Give the messages a new deadline, so long from now. Default: retry.max_age, counted from now
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     deadline: Option<Duration>,
-    /// Have at most this many messages in flight. More is faster, but if this process is killed, as many may be duplicated
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
-    in_flight: u16,
-    /// The same as --in-flight 1: at most one duplicate
-    #[arg(long, conflicts_with = "in_flight")]
-    strict: bool,
+    #[command(flatten)]
+    in_flight: InFlightArgs,
     /// When all are sent, wait for their fate until nothing was heard for this long
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     follow: Duration,
@@ -79,14 +77,15 @@ Examples:
   rehop parked replay --queue orders --class http_503 --apply --expect 412
   rehop parked replay --queue orders --chain 5f0c --apply --why 'ticket 7'
 
-Exit status: 0 if all were handled, 3 if it stopped by itself or messages parked
-again, 4 if the fate of some is unknown, 1 for an error, 2 for a wrong command.";
+Exit status: 0 if all were handled, 3 if it stopped before its end, left messages
+where they were, or messages parked again or were discarded by their handler, 4
+if the fate of some is unknown, 1 for an error, 2 for a wrong command line.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let parked = super::open(&args.place, options, false).await?;
     if args.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return Err(Usage("--rate must be above 0".to_owned()).into());
     }
+    let (parked, stop) = super::open(args.place.place(), options).await?;
     let mut ramp = RampSettings::default();
     match args.canary {
         0 => ramp.batches.clear(),
@@ -97,34 +96,30 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     request.filter = args.filter.filter();
     (request.ramp, request.expect, request.why, request.to) = (ramp, args.expect, args.why, args.to);
     (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
-    request.in_flight = Some(if args.strict { 1 } else { args.in_flight });
+    request.in_flight = Some(args.in_flight.number());
     request.follow = args.follow;
-    if args.apply { apply(&parked, &request, args.json).await } else { show_plan(&parked, request, args.json).await }
+    if !args.apply {
+        return show_plan(&parked, request, args.json).await;
+    }
+    apply(&parked, &request, &stop, args.json).await
 }
 
 async fn show_plan(parked: &Parked, request: ReplayRequest, json: bool) -> anyhow::Result<ExitCode> {
-    let listing = parked.list(&ListRequest::all(request.filter)).await?;
+    let listing = look(parked, &ListRequest::all(request.filter)).await?;
     output::print(&if json { text::json(&listing)? } else { plan(&listing, "send", std::env::args()) })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn apply(parked: &Parked, request: &ReplayRequest, json: bool) -> anyhow::Result<ExitCode> {
-    let stop = signals::watch()?;
+async fn apply(
+    parked: &Parked,
+    request: &ReplayRequest,
+    stop: &CancellationToken,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let mut printer = Printer::new();
-    let replayed = parked.replay(request, |progress| printer.show(progress), stop.cancelled()).await;
+    let replayed = parked.replay(request, |progress| printer.replayed(progress), stop.cancelled()).await;
     printer.end();
     let replayed = replayed?;
     output::print(&if json { text::json(&replayed)? } else { answers::replayed(&replayed) })?;
-    Ok(ExitCode::from(status(&replayed)))
-}
-
-fn status(replayed: &Replayed) -> u8 {
-    let fates = &replayed.fates;
-    let unsent = replayed.tally.without_destination + replayed.tally.too_large;
-    match replayed {
-        Replayed { stopped: Some(_), .. } => STOPPED,
-        _ if fates.parked_again + unsent > 0 => STOPPED,
-        _ if replayed.is_success() => 0,
-        _ => UNKNOWN,
-    }
+    Ok(ExitCode::from(status::replayed(replayed.stopped.is_some(), &replayed.tally, &replayed.fates)))
 }

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use rehop::parked::{ListRequest, Place, RestoreRequest};
 
+use super::list::look;
 use super::plan::plan;
 use super::progress::Printer;
-use super::select::FilterArgs;
-use super::{STOPPED, text};
+use super::select::{FilterArgs, InFlightArgs};
+use super::{answers, status, text};
 use crate::cli::options::Options;
-use crate::cli::{output, signals};
+use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -25,9 +26,8 @@ pub(super) struct Args {
     /// Why, for the log
     #[arg(long, value_name = "TEXT", requires = "apply")]
     why: Option<String>,
-    /// Move one message at a time: at most one duplicate if this process is killed, instead of up to 100
-    #[arg(long)]
-    strict: bool,
+    #[command(flatten)]
+    in_flight: InFlightArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,30 +42,33 @@ among the discarded ones.
 
 Examples:
   rehop parked restore --run 6fa15d2d04c8
-  rehop parked restore --run 6fa15d2d04c8 --apply --expect 17 --why 'too many'";
+  rehop parked restore --run 6fa15d2d04c8 --apply --expect 17 --why 'too many'
+
+Exit status: 0 if all were moved, 3 if it stopped before its end or left messages
+where they were, 1 for an error, 2 for a wrong command line.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let parked = super::open_at(Place::Discarded, options).await?;
+    let (parked, stop) = super::open(Place::Discarded, options).await?;
     let filter = args.filter.filter();
     if !args.apply {
-        let listing = parked.list(&ListRequest::all(filter)).await?;
+        let listing = look(&parked, &ListRequest::all(filter)).await?;
         output::print(&if args.json { text::json(&listing)? } else { plan(&listing, "restore", std::env::args()) })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut request = RestoreRequest::default();
     (request.filter, request.expect, request.why) = (filter, args.expect, args.why);
-    request.in_flight = args.strict.then_some(1);
-    let stop = signals::watch()?;
+    request.in_flight = Some(args.in_flight.number());
     let mut printer = Printer::new();
-    let restored = parked.restore(&request, |progress| printer.show(progress), stop.cancelled()).await;
+    let restored = parked.restore(&request, |progress| printer.moved(progress), stop.cancelled()).await;
     printer.end();
     let restored = restored?;
     if args.json {
         output::print(&text::json(&restored)?)?;
     } else {
         let mut lines = vec![format!("{} restored", text::number(restored.tally.moved))];
-        lines.extend(restored.stopped.iter().map(|stop| format!("stopped: {}", text::line(&stop.to_string()))));
+        lines.extend(answers::left(&restored.tally));
+        lines.extend(restored.stopped.as_ref().map(answers::stopped));
         output::print(&lines.join("\n"))?;
     }
-    Ok(if restored.stopped.is_some() { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+    Ok(ExitCode::from(status::moved(restored.stopped.is_some(), &restored.tally)))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use rehop::Timestamp;
-use rehop::parked::{Condition, Filter, Place};
+use rehop::parked::{Condition, Filter, Place, ReplayRequest};
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
@@ -90,6 +90,27 @@ impl FilterArgs {
         filter.run = self.run;
         filter.limit = self.limit;
         filter
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct InFlightArgs {
+    /// Have at most this many messages in flight. More is faster, but if this process is killed, as many may be duplicated
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = ReplayRequest::DEFAULT_IN_FLIGHT,
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    in_flight: u16,
+    /// The same as --in-flight 1: at most one duplicate
+    #[arg(long, conflicts_with = "in_flight")]
+    strict: bool,
+}
+
+impl InFlightArgs {
+    pub(super) fn number(&self) -> u16 {
+        if self.strict { 1 } else { self.in_flight }
     }
 }
 

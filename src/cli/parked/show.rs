@@ -30,7 +30,8 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let parked = super::open(&args.place, options, args.reveal).await?;
+    let (parked, _) = super::open(args.place.place(), options).await?;
+    let parked = if args.reveal { parked.reveal() } else { parked };
     let details = parked.show(&args.chain, args.window.0).await?;
     if args.json {
         output::print(&text::json(&details)?)?;

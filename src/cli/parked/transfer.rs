@@ -2,17 +2,21 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use rehop::parked::{Exported, ParkedError};
+use rehop::parked::{Exported, ImportRequest, ParkedError};
+use serde_json::json;
 
 use super::list::{Window, window};
+use super::progress::Printer;
 use super::select::{FilterArgs, PlaceArgs};
-use super::{STOPPED, text};
+use super::status::STOPPED;
+use super::text;
 use crate::cli::options::Options;
-use crate::cli::{input, output, signals};
+use crate::cli::{input, output};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
@@ -38,28 +42,43 @@ pub(super) struct Import {
     /// The file of an export, or - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Publish the messages to the parked queue. Without this the command only checks the file
+    /// Publish the messages to the queue. Without this the command only checks the file, and whether the queue exists
     #[arg(long)]
     apply: bool,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    why: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<ExitCode> {
-    let parked = super::open(&args.place, options, args.reveal).await?;
-    let mut written = Ok(());
+    let (parked, _) = super::open(args.place.place(), options).await?;
+    let parked = if args.reveal { parked.reveal() } else { parked };
     let mut out: Box<dyn Write + Send> = match &args.output {
-        Some(file) => Box::new(File::create_new(file).with_context(|| format!("cannot write {}", file.display()))?),
+        Some(file) => {
+            let created = create(file, args.reveal).with_context(|| format!("cannot write {}", file.display()))?;
+            Box::new(BufWriter::new(created))
+        }
         None => Box::new(BufWriter::new(io::stdout())),
     };
-    let mut write = |exported: Exported| -> anyhow::Result<()> {
-        let line = text::json_line(&exported)?;
+    let (mut count, mut written, mut printer) = (0, Ok(()), Printer::new());
+    let mut write = |exported: &Exported| -> anyhow::Result<()> {
+        let line = text::json_line(exported)?;
         Ok(writeln!(out, "{line}")?)
     };
-    let count = parked
+    let exported = parked
         .export(&args.filter.filter(), args.window.0, |exported| {
-            written = write(exported);
+            written = write(&exported);
+            count += u64::from(written.is_ok());
+            if args.output.is_some() {
+                printer.exported(count);
+            }
             written.is_ok()
         })
-        .await?;
+        .await;
+    printer.end();
     let written = written.and_then(|()| Ok(out.flush()?));
     match written {
         // Whoever reads has seen enough, as `head` has.
@@ -67,10 +86,24 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
         Err(error) => return Err(error.context("cannot write the export")),
         Ok(()) => {}
     }
+    if exported.is_err() {
+        output::notice(&format!("{} messages were exported before the end", text::number(count)));
+    }
+    exported?;
     if let Some(file) = &args.output {
         output::print(&format!("{} messages exported to {}", text::number(count), file.display()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A new file. What is revealed is for this user alone.
+fn create(file: &Path, is_revealed: bool) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    if is_revealed {
+        options.mode(0o600);
+    }
+    options.open(file)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -78,31 +111,33 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<ExitCode> {
-    let parked = super::open(&args.place, options, false).await?;
-    // Standard input can be read only once, so it is kept.
+    // Standard input can be read only once, so it is kept. Before `open`, a signal still ends the process while it waits.
     let spooled = if args.file.as_os_str() == "-" { Some(input::read(&args.file)?) } else { None };
+    let (parked, stop) = super::open(args.place.place(), options).await?;
     let open = || lines(&args.file, spooled.as_deref());
-    let mut count = 0;
-    for message in open()? {
-        let message: Exported = message?;
-        message.check().map_err(|problem| ParkedError::BadLine { line: count + 1, problem })?;
-        count += 1;
-    }
+    let count = parked.check_import(open()?).await?;
     if !args.apply {
-        output::print(&format!(
-            "{} messages would be imported into {}. Nothing was done; --apply does it",
-            text::number(count),
-            text::line(parked.queue())
-        ))?;
+        output::print(&if args.json {
+            text::json(&json!({ "queue": parked.queue(), "messages": count }))?
+        } else {
+            format!(
+                "{} messages would be imported into {}. Nothing was done; --apply does it",
+                text::number(count),
+                text::line(parked.queue())
+            )
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let stop = signals::watch()?;
-    let imported = parked.import(open()?, stop.cancelled()).await?;
-    output::print(&format!(
-        "{} imported, {} were already there",
-        text::number(imported.imported),
-        text::number(imported.already_there)
-    ))?;
+    let mut request = ImportRequest::default();
+    request.why.clone_from(&args.why);
+    let imported = parked.import(&request, open()?, stop.cancelled()).await?;
+    if args.json {
+        output::print(&text::json(&imported)?)?;
+    } else {
+        let (new, known) = (text::number(imported.imported), text::number(imported.already_there));
+        let stopped = if imported.is_stopped { "\nstopped: it was told to stop" } else { "" };
+        output::print(&format!("{new} imported, {known} were already there{stopped}"))?;
+    }
     Ok(if imported.is_stopped { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
 }
 

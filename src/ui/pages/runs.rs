@@ -150,6 +150,8 @@ fn parked_again(group: &Group) -> (String, String) {
     (count(group.count), group.kind.error.clone().unwrap_or_else(|| "no error text".to_owned()))
 }
 
+const SOME_STAY: &str = "It is done, except for messages that cannot be copied. They stay where they are.";
+
 /// How it is, and whether that is bad.
 fn in_words(phase: &Phase) -> (String, bool) {
     match phase {
@@ -168,10 +170,12 @@ fn in_words(phase: &Phase) -> (String, bool) {
         },
         Phase::Discarded(discarded) => match &discarded.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
+            None if discarded.tally.too_large > 0 => (SOME_STAY.to_owned(), true),
             None => ("It is done. The messages are in the discarded queue for seven days.".to_owned(), false),
         },
         Phase::Restored(restored) => match &restored.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
+            None if restored.tally.too_large > 0 => (SOME_STAY.to_owned(), true),
             None => ("It is done. The messages are back where they were, at the end of their queue.".to_owned(), false),
         },
         Phase::Edited(edited) if edited.fates.handled > 0 => {

@@ -150,7 +150,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "messages park again during their replay", parked::trouble::parks_again),
         case(Corner, "the parked queue is deleted during a replay", parked::trouble::parked_queue_is_deleted),
         case(Corner, "copies are returned to an operator amidst a replay", parked::trouble::copies_are_returned),
-        case(Corner, "a million parked messages are listed in less than 600 MB", parked::amounts::a_million)
+        case(Corner, "a million parked messages are listed in less than 100 MB", parked::amounts::a_million)
             .long_only(),
         case(Broker, "the broker is restarted during a replay", parked::trouble::broker_restarts),
         case(Corner, "poison in one queue leaves the slow messages of another alone", several::poison_in_one),

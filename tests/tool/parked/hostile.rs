@@ -1,12 +1,11 @@
 //! Messages that anybody may have written: what the tool prints commands no terminal, and loses nothing of them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use rehop::testing::{Publish, Received};
 use serde_json::{Value, json};
 
-use super::{error, message};
+use super::{Folder, error, message};
 use crate::support::{Fixture, SOON};
 use crate::tool::process::Finished;
 
@@ -46,23 +45,6 @@ fn hostile() -> Vec<Publish> {
             .header("x-death", json!([{ "reason": EVIL, "queue": EVIL, "time": -1 }, "absurd", []])),
         message("eight").body(format!("{{\"a\": \"{}\"}}", "\\u001b]0;owned\\u0007")),
     ]
-}
-
-/// A folder of one test, which goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn of(fixture: &Fixture) -> Self {
-        let folder = std::env::temp_dir().join(fixture.namespace.name());
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn bodies(messages: &[Received]) -> BTreeSet<Vec<u8>> {

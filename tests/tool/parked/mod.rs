@@ -1,14 +1,18 @@
 //! `rehop parked`: what it prints, and what it does.
 
 mod hostile;
+mod stopped;
+mod transfer;
 mod warned;
+
+use std::path::PathBuf;
 
 use rehop::Failure;
 use rehop::testing::{Publish, Received, eventually};
 use serde_json::{Value, json};
 
 use crate::support::{Fixture, SOON};
-use crate::tool::process::{Finished, Tool};
+use crate::tool::process::{Finished, Tool, variables};
 
 impl Fixture {
     /// The tool for the parked messages of this test's queue.
@@ -27,6 +31,23 @@ impl Fixture {
         let to_park = |message: Publish| Publish { exchange: park.clone(), routing_key: self.queue.clone(), ..message };
         let count = self.client.publish_many(messages.into_iter().map(to_park)).await.unwrap();
         self.has_depth(&self.parked(), count as u32).await;
+    }
+}
+
+/// A folder of one test, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn of(fixture: &Fixture) -> Self {
+        let folder = std::env::temp_dir().join(fixture.namespace.name());
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -131,7 +152,7 @@ async fn an_editor_mends_a_message() {
     });
     let run = run.await;
     let environment = [
-        crate::tool::process::variables(&fixture.settings),
+        variables(&fixture.settings),
         vec![
             ("EDITOR".to_owned(), "sed -i s/wrong/right/".to_owned()),
             ("PATH".to_owned(), std::env::var("PATH").unwrap()),
@@ -175,4 +196,22 @@ async fn a_discard_says_how_it_is_undone() {
     assert!(bare.out.contains("all 3 messages, 3 match"), "{}", bare.out);
     let other = fixture.parked_run("list", &["--destination", ""]).await;
     assert!(other.out.contains("0 match"), "{}", other.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_that_undoes_a_discard_works_as_it_is_printed() {
+    let fixture = Fixture::new("undo-line").await;
+    fixture.park_directly([message("seven")]).await;
+    let mut environment = variables(&fixture.settings);
+    environment.retain(|(name, _)| name != "REHOP_NAMESPACE");
+    let namespace = ["--namespace", fixture.namespace.name()];
+    let discard = ["parked", "discard", "--queue", &fixture.queue, "--apply", "--in-flight", "7"];
+    let discarded = Tool::start(&[&discard[..], &namespace].concat(), environment.clone()).finished().await;
+    assert_eq!(discarded.code(), 0, "{}", discarded.err);
+    let (_, undo) = discarded.out.trim().split_once("to undo it: rehop ").unwrap();
+    let undo: Vec<_> = undo.split(' ').chain(["--apply"]).collect();
+    let restored = Tool::start(&undo, environment).finished().await;
+    assert_eq!(restored.code(), 0, "{}", restored.err);
+    assert_eq!(restored.out.trim(), "1 restored");
+    fixture.has_depth(&fixture.parked(), 1).await;
 }

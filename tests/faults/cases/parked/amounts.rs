@@ -98,7 +98,7 @@ pub(crate) async fn a_hundred_thousand(ground: Ground) -> Account {
 /// What the page about parked messages says of long lists.
 pub(crate) async fn a_million(ground: Ground) -> Account {
     let need = list(&ground, 1_000_000, 200).await;
-    assert!(need.megabytes < 600, "{need}");
+    assert!(need.megabytes < 100, "{need}");
     Account::default().with_note(need.to_string())
 }
 

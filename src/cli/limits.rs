@@ -1,0 +1,19 @@
+//! Warns of policies under which looking at messages does harm.
+
+use rehop::Settings;
+use rehop::doctor::{Finding, lowered_delivery_limit};
+
+/// Warns if a policy lets the messages of these queues be looked at only so often. Only the management API shows policies.
+pub(super) async fn warn(settings: &Settings, queues: &[String]) {
+    for queue in queues {
+        match lowered_delivery_limit(settings, queue).await {
+            Ok(None) => {}
+            Ok(Some(Finding { object, seen, remedy, .. })) => tracing::warn!("{object}: {seen}; {remedy}"),
+            Err(error) => {
+                tracing::warn!("cannot see whether a policy lowers the delivery limit of queue {queue:?}: {error}");
+                // The same would be said of each queue.
+                return;
+            }
+        }
+    }
+}

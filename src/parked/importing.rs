@@ -1,0 +1,289 @@
+//! Imports exported messages.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use lapin::types::ShortString;
+use lapin::{BasicProperties, Channel, Confirmation};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::broker::name::short;
+use crate::error::Error;
+use crate::parked::copies::Immovable;
+use crate::parked::error::ParkedError;
+use crate::parked::export::Exported;
+use crate::parked::message::Raw;
+use crate::parked::operator::Parked;
+use crate::parked::order::{StopSignal, in_flight};
+use crate::parked::place::Place;
+use crate::parked::prefetch::BYTES_UNDER_WAY;
+use crate::parked::requests::ImportRequest;
+use crate::parked::session::Session;
+use crate::publish::channel;
+use crate::timestamp::Timestamp;
+
+/// How an import ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Imported {
+    /// Names this operation in logs.
+    pub run: String,
+    /// Published to the queue, and confirmed.
+    pub imported: u64,
+    /// Left out because the queue has them, by chain and body.
+    pub already_there: u64,
+    /// Whether it was told to stop before the end.
+    pub is_stopped: bool,
+}
+
+/// What is published for an exported message.
+struct Prepared {
+    chain: String,
+    exchange: ShortString,
+    routing_key: ShortString,
+    properties: BasicProperties,
+    body: Vec<u8>,
+}
+
+impl Parked {
+    /// Publishes exported messages to the queue, in their order, each confirmed. A message that the queue already has, by chain and body, is
+    /// left out: so an import that was interrupted can be run again, and makes at most a hundred duplicates. When `stop` completes, nothing
+    /// more is published.
+    ///
+    /// # Errors
+    ///
+    /// When a message is not an exported one, is masked or belongs to another queue, as [`list`](Self::list), when the queue refuses a
+    /// message, and [`ParkedError::Incomplete`] if not all that is in the queue could be looked at. The messages before the one that failed
+    /// may be in the queue.
+    pub async fn import(
+        &self,
+        request: &ImportRequest,
+        messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Imported, ParkedError> {
+        let session = self.session().await?;
+        let imported = self.import_in(&session, request, messages, &mut pin!(stop)).await;
+        session.close().await;
+        imported
+    }
+
+    /// Whether these messages can be imported: each of them, and whether the queue exists. Returns how many there are, with those that the
+    /// queue already has.
+    ///
+    /// # Errors
+    ///
+    /// As [`import`](Self::import).
+    pub async fn check_import(
+        &self,
+        messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+    ) -> Result<u64, ParkedError> {
+        let mut count = 0;
+        for (line, message) in (1..).zip(messages) {
+            self.prepared(&message?, line)?;
+            count += 1;
+        }
+        // The import declares the discarded queue.
+        if self.interpreter.place != Place::Discarded {
+            self.depth().await?;
+        }
+        Ok(count)
+    }
+
+    async fn import_in(
+        &self,
+        session: &Session,
+        request: &ImportRequest,
+        messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+        stop: StopSignal<'_>,
+    ) -> Result<Imported, ParkedError> {
+        let why = request.why.as_deref().unwrap_or_default();
+        tracing::info!(queue = self.queue, run = session.run, why, "import begins");
+        let mut imported = Imported { run: session.run.clone(), ..Imported::default() };
+        let ended = match self.identities(session, &mut *stop).await {
+            Ok(there) => self.publish(session, there, messages, stop, &mut imported).await,
+            Err(ParkedError::Stopped) => {
+                imported.is_stopped = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            why,
+            imported = imported.imported,
+            already_there = imported.already_there,
+            "import ended"
+        );
+        ended.map(|()| imported)
+    }
+
+    /// What the queue already has, and how often.
+    async fn identities(&self, session: &Session, stop: StopSignal<'_>) -> Result<HashMap<u64, u32>, ParkedError> {
+        if self.interpreter.place == Place::Discarded {
+            self.declare_discarded(session).await?;
+        }
+        let mut there: HashMap<u64, u32> = HashMap::new();
+        let scanned = self.scan(session, None, stop, |message, held| {
+            *there.entry(identity(&message.chain, &held.delivery.data)).or_default() += 1;
+            ControlFlow::Continue(())
+        });
+        scanned.await?.complete(&self.queue)?;
+        Ok(there)
+    }
+
+    /// Whatever ends it, what is in flight is confirmed if possible.
+    async fn publish(
+        &self,
+        session: &Session,
+        there: HashMap<u64, u32>,
+        messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+        stop: StopSignal<'_>,
+        imported: &mut Imported,
+    ) -> Result<(), ParkedError> {
+        let channel = session.publishing_channel().await?;
+        let mut unconfirmed = Unconfirmed { channel: &channel, answers: FuturesUnordered::new(), bytes: 0 };
+        let ended = self.publish_new(&mut unconfirmed, there, messages, stop, imported).await;
+        let drained = unconfirmed.drain(session.limit, &self.queue, imported).await;
+        ended.and(drained)
+    }
+
+    async fn publish_new(
+        &self,
+        unconfirmed: &mut Unconfirmed<'_>,
+        mut there: HashMap<u64, u32>,
+        messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+        stop: StopSignal<'_>,
+        imported: &mut Imported,
+    ) -> Result<(), ParkedError> {
+        for (line, message) in (1..).zip(messages) {
+            let next = self.prepared(&message?, line)?;
+            if let Some(left) = there.get_mut(&identity(&next.chain, &next.body)).filter(|left| **left > 0) {
+                *left -= 1;
+                imported.already_there += 1;
+                continue;
+            }
+            while !unconfirmed.has_room(next.body.len() as u64) {
+                tokio::select! {
+                    biased;
+                    () = &mut *stop => {
+                        imported.is_stopped = true;
+                        return Ok(());
+                    }
+                    answer = unconfirmed.answer() => imported.count(answer, &self.queue)?,
+                }
+            }
+            unconfirmed.send(next);
+        }
+        Ok(())
+    }
+
+    /// What is published for an exported message, which comes from this line.
+    fn prepared(&self, exported: &Exported, line: u64) -> Result<Prepared, ParkedError> {
+        let bad = |problem: String| ParkedError::BadLine { line, problem };
+        let (properties, body) = exported.content().map_err(bad)?;
+        let (exchange, routing_key) = (&exported.exchange, &exported.routing_key);
+        let raw = Raw { exchange, routing_key, properties: &properties, body: &body, redelivered: false };
+        let mut message = self.interpreter.read(raw, line);
+        (message.chain, message.reason) = (exported.chain.clone(), exported.reason.clone());
+        (message.exchange, message.routing_key) = (exchange.clone(), routing_key.clone());
+        message.destination = self.destination(exported).map_err(bad)?;
+        message.parked_at = exported.parked_at.map(Timestamp::from_millis);
+        let copy = self.interpreter.imported(&message, &properties).map_err(|immovable| match immovable {
+            Immovable::TooLarge(problem) => bad(problem),
+            Immovable::NoDestination => bad("it does not say where it belongs".to_owned()),
+        })?;
+        let name = |name: &str| short(name).map_err(|error| bad(error.to_string()));
+        Ok(Prepared {
+            chain: message.chain,
+            exchange: name(&copy.exchange)?,
+            routing_key: name(&copy.routing_key)?,
+            properties: copy.properties,
+            body,
+        })
+    }
+
+    /// The work queue that a message belongs to. Of the parked messages, only those of queues that share this parked queue can come here.
+    fn destination(&self, exported: &Exported) -> Result<Option<String>, String> {
+        let Place::Queue(queue) = &self.interpreter.place else { return Ok(exported.destination.clone()) };
+        let other = exported.destination.as_ref().filter(|other| *other != queue);
+        let Some(other) = other else { return Ok(Some(queue.clone())) };
+        let parked = self.resolved.queue(other).map_err(|error| error.to_string())?.parked;
+        if parked != self.queue {
+            return Err(format!("its message belongs to queue {other:?}, which parks in {parked:?}; import it there"));
+        }
+        Ok(Some(other.clone()))
+    }
+}
+
+impl Imported {
+    fn count(&mut self, answer: Option<lapin::Result<Confirmation>>, queue: &str) -> Result<(), ParkedError> {
+        match answer {
+            Some(Ok(Confirmation::Ack(None))) => {
+                self.imported += 1;
+                Ok(())
+            }
+            Some(Ok(_)) => Err(ParkedError::Refused { to: format!("queue {queue}") }),
+            Some(Err(error)) => Err(Error::of_operation("publishing an imported message", &error).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Copies that the broker has not answered yet.
+struct Unconfirmed<'a> {
+    channel: &'a Channel,
+    answers: FuturesUnordered<BoxFuture<'a, (u64, lapin::Result<Confirmation>)>>,
+    /// The size of their bodies.
+    bytes: u64,
+}
+
+impl Unconfirmed<'_> {
+    /// Whether a body of this size may be sent. One always may.
+    fn has_room(&self, size: u64) -> bool {
+        self.answers.is_empty() || (self.answers.len() < in_flight(None) && self.bytes + size <= BYTES_UNDER_WAY)
+    }
+
+    /// The copy is sent at the next [`answer`](Self::answer).
+    fn send(&mut self, Prepared { exchange, routing_key, properties, body, .. }: Prepared) {
+        let (channel, size) = (self.channel, body.len() as u64);
+        self.bytes += size;
+        let publishing =
+            async move { (size, channel::publish(channel, exchange, routing_key, &body, properties, true).await) };
+        self.answers.push(publishing.boxed());
+    }
+
+    /// The broker's next answer. `None` if nothing is in flight.
+    async fn answer(&mut self) -> Option<lapin::Result<Confirmation>> {
+        let (size, answer) = self.answers.next().await?;
+        self.bytes -= size;
+        Some(answer)
+    }
+
+    async fn drain(&mut self, limit: Duration, queue: &str, imported: &mut Imported) -> Result<(), ParkedError> {
+        let mut ended = Ok(());
+        while !self.answers.is_empty() {
+            match timeout(limit, self.answer()).await {
+                Ok(answer) => ended = ended.and(imported.count(answer, queue)),
+                Err(_) => {
+                    let what = "confirming imported messages".to_owned();
+                    return ended.and(Err(Error::Timeout { what, limit }.into()));
+                }
+            }
+        }
+        ended
+    }
+}
+
+fn identity(chain: &str, body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (chain, body).hash(&mut hasher);
+    hasher.finish()
+}
