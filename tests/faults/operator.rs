@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rehop::parked::{
-    DiscardRequest, EditRequest, Exported, Filter, ListRequest, Parked, ParkedError, Place, RampSettings,
-    ReplayRequest, RestoreRequest,
+    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place,
+    RampSettings, ReplayRequest, RestoreRequest,
 };
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -128,7 +128,7 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
         Action::Import { lines } => {
             let lines = std::fs::read_to_string(lines).unwrap();
             let messages = lines.lines().map(|line| Ok(serde_json::from_str::<Exported>(line).unwrap()));
-            parked.import(messages, stop).await.map(drop)
+            parked.import(&ImportRequest::default(), messages, stop).await.map(drop)
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The permissions that the page about parked messages gives an operator.
 
 use rehop::Error;
-use rehop::parked::{DiscardRequest, EditRequest, Filter, ListRequest, Parked, ParkedError, Place, RestoreRequest};
+use rehop::parked::{
+    DiscardRequest, EditRequest, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, RestoreRequest,
+};
 use rehop::testing::{Broker, Publish};
 
 use super::{never, numbered, ramp, request};
@@ -100,7 +102,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     assert_eq!(bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap().tally.moved, 1);
     let edited = operator.edit(&EditRequest::new(chain.clone(), "mended")).await.unwrap();
     assert_eq!(edited.fates.handled, 1);
-    let imported = operator.import(exported.into_iter().map(Ok), never()).await.unwrap();
+    let imported = operator.import(&ImportRequest::default(), exported.into_iter().map(Ok), never()).await.unwrap();
     assert_eq!((imported.imported, imported.already_there), (1, 5), "only the edited one is missing");
     let replayed = operator.replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success() && replayed.tally.moved == 6, "{replayed:?}");

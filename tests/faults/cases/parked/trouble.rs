@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use rehop::parked::{DiscardRequest, ListRequest, ParkedError, Progress, RampSettings, Stop};
+use rehop::parked::{DiscardRequest, ImportRequest, ListRequest, ParkedError, Progress, RampSettings, Stop};
 use rehop::testing::{Client, Publish, eventually};
 use serde_json::json;
 
@@ -66,10 +66,11 @@ pub(crate) async fn two_operators(ground: Ground) -> Account {
     let other = lab.operator();
     let is_busy = |error: Option<ParkedError>| matches!(error, Some(ParkedError::Busy { .. }));
     let (request, discard, list) = (everything(), DiscardRequest::default(), ListRequest::default());
+    let import = ImportRequest::default();
     let (replayed, discarded, imported, listed) = tokio::join!(
         other.replay(&request, |_| {}, std::future::pending()),
         other.discard(&discard, |_| {}, std::future::pending()),
-        other.import([], std::future::pending()),
+        other.import(&import, [], std::future::pending()),
         other.list(&list),
     );
     let refused = [replayed.err(), discarded.err(), imported.err(), listed.err()].map(is_busy);
