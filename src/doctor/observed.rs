@@ -253,7 +253,7 @@ impl QueueDetails {
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         let (argument, policy) = (self.arguments.get(&format!("x-{key}")), self.effective_policy.get(key));
         let value = match key {
-            "overflow" | "delayed-retry-type" => policy.or(argument),
+            "overflow" | "delayed-retry-type" if self.kind == "quorum" => policy.or(argument),
             _ => argument.or(policy),
         };
         value.and_then(Value::as_str)

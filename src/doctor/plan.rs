@@ -155,14 +155,9 @@ fn exchange_steps(name: &str, subject: &Subject) -> Vec<String> {
         return vec![format!("delete exchange {name}; the next `rehop parked discard` declares it again")];
     }
     if name == names.delay() {
-        return vec![
-            format!(
-                "run the service with another retry.strategy until exchange {name} holds nothing (messages_delayed in the management \
-                 API): what waits in it is lost with it"
-            ),
-            format!("delete exchange {name}, then {DECLARE}"),
-        ];
+        return vec![empty_delay_step(name), format!("delete exchange {name}, then {DECLARE}")];
     }
+    let waits_in_exchange = subject.topology.exchanges.iter().any(|exchange| exchange.name == names.delay());
     let meanwhile = if name == names.stray() {
         "until the next step, unroutable messages are returned to rehop, which keeps the originals and tries again"
     } else if name == names.return_() || name.starts_with(&names.after_prefix()) {
@@ -170,7 +165,21 @@ fn exchange_steps(name: &str, subject: &Subject) -> Vec<String> {
     } else {
         "until the next step, rehop keeps the originals of copies that it cannot publish, and tries again"
     };
-    vec![format!("delete exchange {name}; {meanwhile}"), format!("immediately afterwards: {DECLARE}")]
+    let mut steps = Vec::new();
+    if name == names.return_() && waits_in_exchange {
+        // Its binding goes with it, and what then falls due has nowhere to go.
+        steps.push(empty_delay_step(&names.delay()));
+    }
+    steps.push(format!("delete exchange {name}; {meanwhile}"));
+    steps.push(format!("immediately afterwards: {DECLARE}"));
+    steps
+}
+
+fn empty_delay_step(delay: &str) -> String {
+    format!(
+        "run the service with another retry.strategy until exchange {delay} holds nothing (messages_delayed in the management API): \
+         what still waits in it would be lost"
+    )
 }
 
 fn queue_steps(queue: &Queue, differences: &[Difference], subject: &Subject) -> Vec<String> {
@@ -186,7 +195,11 @@ fn queue_steps(queue: &Queue, differences: &[Difference], subject: &Subject) -> 
                 "wait until it is empty: its messages return by themselves (rabbitmqctl list_queues name messages | grep {name})"
             ),
             format!("delete queue {name}"),
-            format!("{DECLARE}; a copy for this delay that was published meanwhile is in {}", subject.names.stray()),
+            format!(
+                "{DECLARE}; a copy that was published for it meanwhile is in {}, and one that came from a higher rung has gone home \
+                 early and waits for the rest",
+                subject.names.stray()
+            ),
         ],
         Role::Parked => {
             let work = subject.configs.iter().find(|config| config.parked == *name).map_or("", |config| &config.queue);

@@ -97,7 +97,10 @@ impl Parked {
             })
             .await?;
         match found {
-            Some(found) if count == 1 => Ok(found),
+            Some(found) if count == 1 => {
+                scanned.complete(&self.queue)?;
+                Ok(found)
+            }
             Some(_) => Err(ParkedError::NotOne { chain: chain.to_owned(), count }),
             None => Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at: scanned.looked_at }),
         }
@@ -122,10 +125,10 @@ impl Parked {
         let why = request.why.as_deref().unwrap_or_default();
         tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, "edit begins");
         let all = ListRequest::all(Filter::chain(chain()));
-        let plan = self.list_in(session, &all, &mut self.stop.clone(), None).await?;
+        let (plan, scanned) = self.list_in(session, &all, &mut self.stop.clone(), None).await?;
         match plan.matched {
             0 => return Err(ParkedError::NoSuchMessage { chain: chain(), looked_at: plan.looked_at }),
-            1 => {}
+            1 => scanned.complete(&self.queue)?,
             count => return Err(ParkedError::NotOne { chain: chain(), count }),
         }
         self.declare_discarded(session).await?;
@@ -141,7 +144,16 @@ impl Parked {
         let mut book = FateBook::default();
         let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
         let sent = self.send_edited(&mut look, plan.depth, (session, &publishing), request, &mut book).await;
-        let destination = look.end(sent).await?;
+        let destination = match sent {
+            Ok(destination) => {
+                // It was sent, so it must not be taken for a failure, and sent again.
+                if let Err(error) = look.give_back().await {
+                    tracing::warn!(queue = self.queue, %error, "the other messages go back when the connection closes");
+                }
+                destination
+            }
+            failed => look.end(failed).await?,
+        };
         book.fates.sent = 1;
         let until = Instant::now() + request.follow;
         let mut stop = self.stop.clone();

@@ -1,6 +1,6 @@
 //! Imports exported messages.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -45,6 +45,8 @@ pub struct Imported {
 
 /// What is published for an exported message.
 struct Prepared {
+    /// The work queue for which it is parked.
+    work_queue: Option<String>,
     chain: String,
     exchange: ShortString,
     routing_key: ShortString,
@@ -150,20 +152,27 @@ impl Parked {
     ) -> Result<(), ParkedError> {
         let channel = session.publishing_channel().await?;
         let mut unconfirmed = Unconfirmed { channel: &channel, answers: FuturesUnordered::new(), bytes: 0 };
-        let ended = self.publish_new(&mut unconfirmed, there, messages, stop, imported).await;
+        let ended = self.publish_new(session, &mut unconfirmed, there, messages, stop, imported).await;
         let drained = unconfirmed.drain(session.limit, &self.queue, imported).await;
         ended.and(drained)
     }
 
     async fn publish_new(
         &self,
+        session: &Session,
         unconfirmed: &mut Unconfirmed<'_>,
         mut there: HashMap<u64, u32>,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
         imported: &mut Imported,
     ) -> Result<(), ParkedError> {
+        // Where messages may be imported for: the parked queue is bound for each work queue that was declared.
+        let mut declared: HashSet<String> = HashSet::new();
         for (line, message) in (1..).zip(messages) {
+            if (&mut *stop).now_or_never().is_some() {
+                imported.is_stopped = true;
+                return Ok(());
+            }
             let next = self.prepared(&message?, line)?;
             if let Some(left) = there.get_mut(&identity(&next.chain, &next.body)).filter(|left| **left > 0) {
                 *left -= 1;
@@ -179,6 +188,10 @@ impl Parked {
                     }
                     answer = unconfirmed.answer() => imported.count(answer, &self.queue)?,
                 }
+            }
+            if let Some(work) = next.work_queue.as_ref().filter(|work| !declared.contains(*work)) {
+                session.depth(work).await?;
+                declared.insert(work.clone());
             }
             unconfirmed.send(next);
         }
@@ -201,7 +214,9 @@ impl Parked {
             Immovable::NoDestination => bad("it does not say where it belongs".to_owned()),
         })?;
         let name = |name: &str| short(name).map_err(|error| bad(error.to_string()));
+        let is_parked = matches!(self.interpreter.place, Place::Queue(_));
         Ok(Prepared {
+            work_queue: message.destination.filter(|_| is_parked),
             chain: message.chain,
             exchange: name(&copy.exchange)?,
             routing_key: name(&copy.routing_key)?,

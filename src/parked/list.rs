@@ -10,7 +10,7 @@ use crate::parked::group::Groups;
 use crate::parked::headers::headers_json;
 use crate::parked::look::Held;
 use crate::parked::message::ParkedMessage;
-use crate::parked::operator::Parked;
+use crate::parked::operator::{Parked, Scanned};
 use crate::parked::order::{StopSignal, now};
 use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::requests::{ListRequest, Listing};
@@ -33,9 +33,9 @@ impl Parked {
     /// [told to stop](Self::stopped_by).
     pub async fn list(&self, request: &ListRequest) -> Result<Listing, ParkedError> {
         let session = self.session().await?;
-        let listing = self.list_in(&session, request, &mut self.stop.clone(), None).await;
+        let listed = self.list_in(&session, request, &mut self.stop.clone(), None).await;
         session.close().await;
-        listing
+        listed.map(|(listing, _)| listing)
     }
 
     /// As [`list`](Self::list). `observe` is shown what was seen so far: after the first 1,000 messages, and then twice a second.
@@ -49,9 +49,9 @@ impl Parked {
         mut observe: impl FnMut(&Listing) + Send,
     ) -> Result<Listing, ParkedError> {
         let session = self.session().await?;
-        let listing = self.list_in(&session, request, &mut self.stop.clone(), Some(&mut observe)).await;
+        let listed = self.list_in(&session, request, &mut self.stop.clone(), Some(&mut observe)).await;
         session.close().await;
-        listing
+        listed.map(|(listing, _)| listing)
     }
 
     pub(super) async fn list_in(
@@ -60,7 +60,7 @@ impl Parked {
         request: &ListRequest,
         stop: StopSignal<'_>,
         mut observe: Option<Observe<'_>>,
-    ) -> Result<Listing, ParkedError> {
+    ) -> Result<(Listing, Scanned), ParkedError> {
         let mut tally = Tally::new(&self.queue, request);
         let depth = if observe.is_some() { session.depth(&self.queue).await? } else { 0 };
         let (now, mut shown_at) = (now(), None::<Instant>);
@@ -76,7 +76,7 @@ impl Parked {
                 if tally.is_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })
             .await?;
-        Ok(tally.listing(scanned.depth, scanned.looked_at))
+        Ok((tally.listing(scanned.depth, scanned.looked_at), scanned))
     }
 
     /// Stops a ramp before it begins if another number of messages matches, or the count was told to stop.
@@ -89,8 +89,8 @@ impl Parked {
     ) -> Result<(), ParkedError> {
         let Some(expected) = expected else { return Ok(()) };
         match self.list_in(session, &ListRequest::all(filter.clone()), stop, None).await {
-            Ok(Listing { matched, .. }) if matched == expected => {}
-            Ok(Listing { matched: found, .. }) => ramp.stop(Stop::Unexpected { found }),
+            Ok((Listing { matched, .. }, scanned)) if matched == expected => scanned.complete(&self.queue)?,
+            Ok((Listing { matched: found, .. }, _)) => ramp.stop(Stop::Unexpected { found }),
             Err(ParkedError::Stopped) => ramp.stop(Stop::Requested),
             Err(error) => return Err(error),
         }

@@ -175,6 +175,8 @@ async fn prune_keeps_what_a_running_consumer_with_other_settings_uses_or_may_use
     let (running, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     seen.reaches(1).await;
+    // By then it is in no wait queue any more.
+    fixture.has_depth(&fixture.parked(), 1).await;
     fixture.settings.retry.delays = millis([100]);
     let tier = format!("{}.wait.700", fixture.namespace.name());
     let prune = async |more: &[&str]| fixture.topology("prune", &[&["--management", api.url()], more].concat()).await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rehop::parked::{EditRequest, ParkedError};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::select::PlaceArgs;
 use super::status::{STOPPED, UNKNOWN};
@@ -66,12 +67,12 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let body = match given {
         Some(body) => body,
         None => {
-            let edited = edited(&original);
+            let edited = edited(&original, &stop)?;
             // Ctrl-C reaches the editor as well.
             if stop.is_cancelled() {
                 return Err(ParkedError::Stopped.into());
             }
-            edited?
+            edited
         }
     };
     if body[..] == original[..] {
@@ -114,15 +115,23 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     Ok(ExitCode::from(status))
 }
 
-/// What an editor makes of the body. The file is readable to this user alone, and is removed.
-fn edited(original: &[u8]) -> anyhow::Result<Vec<u8>> {
+/// What an editor makes of the body. The file is readable to this user alone. It is removed, unless a signal arrived while an editor was
+/// open that has then saved it: Ctrl-C means something else to some editors.
+fn edited(original: &[u8], stop: &CancellationToken) -> anyhow::Result<Vec<u8>> {
     let set = |name| std::env::var(name).ok().filter(|editor| !editor.trim().is_empty());
     let Some(editor) = set("VISUAL").or_else(|| set("EDITOR")) else {
         bail!("no editor is set: set EDITOR, or name a file with --body");
     };
     let file = std::env::temp_dir().join(format!("rehop-edit-{:016x}", rand::random::<u64>()));
     let edited = edit_file(&editor, &file, original);
+    if stop.is_cancelled() && edited.as_ref().is_ok_and(|edited| edited != original) {
+        output::notice(&format!("the edited body is kept in {0}; to send it, name it with --body {0}", file.display()));
+        return edited;
+    }
     let _ = fs::remove_file(&file);
+    if stop.is_cancelled() {
+        return Err(ParkedError::Stopped.into());
+    }
     edited
 }
 

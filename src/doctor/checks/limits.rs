@@ -15,6 +15,7 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
         let Some(details) = details.and_then(|queues| queues.get(&wanted.name)) else { continue };
         found.extend(delivery_limit(wanted, details));
         found.extend(length(wanted, details));
+        found.extend(overflow(wanted, details));
         found.extend(ttl(wanted, details));
         found.extend(expiry(wanted, details));
         found.extend(delayed_retry(wanted, details));
@@ -70,6 +71,21 @@ fn length(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     Some(Finding::new(Check::LengthLimit, queue(&wanted.name), seen, remedy))
 }
 
+/// With another overflow, at-least-once dead-lettering silently becomes at-most-once (3.10, 4.0 and 4.3).
+fn overflow(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
+    let refuses = Argument::Text("reject-publish".to_owned());
+    if wanted.arguments.get("x-overflow") != Some(&refuses) || !details.effective_policy.contains_key("overflow") {
+        return None;
+    }
+    let overflow = details.text("overflow").filter(|overflow| *overflow != "reject-publish")?;
+    let policies = details.policies();
+    let seen = format!(
+        "{policies} sets overflow {overflow}: the broker may lose messages that it dead-letters from this queue"
+    );
+    let remedy = format!("remove overflow from {policies}, or exclude the queue");
+    Some(Finding::new(Check::AtMostOnce, queue(&wanted.name), seen, remedy))
+}
+
 fn ttl(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     let ttl = details.smaller_number("message-ttl")?;
     if let Some(Argument::Number(ours)) = wanted.arguments.get("x-message-ttl")
@@ -120,8 +136,9 @@ fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Fi
     let is_by_policy = details.has_delayed_retry_policy();
     let found = details.delayed_retry();
     let is_wanted = found == Some(DelayedRetry { kind: "returned", least: delay, longest: delay });
+    let by_arguments = QueueDetails { effective_policy: serde_json::Map::default(), ..details.clone() };
     // Of a queue that rehop declares, other arguments are found as such.
-    if is_wanted || !is_by_policy && wanted.declare == Declare::Own {
+    if is_wanted || by_arguments.delayed_retry() == found && wanted.declare == Declare::Own {
         return None;
     }
     let source = if is_by_policy { details.policies() } else { "its arguments".to_owned() };

@@ -266,6 +266,12 @@ fn each_policy_that_takes_messages_out_of_a_queue_is_found_on_each_queue() {
         check("delivery-limit", -1, &[]);
     }
     assert_eq!(found(&settings(), |seen| policy(seen, "ns.wait.10000", "message-ttl", 20_000.into())), [""; 0]);
+    let overflow =
+        |name: &str, overflow: &str| found(&settings(), |seen| policy(seen, name, "overflow", overflow.into()));
+    for name in ["orders", "orders.parked", "ns.wait.10000"] {
+        assert_eq!(overflow(name, "drop-head"), ["at-most-once"], "{name}");
+        assert_eq!(overflow(name, "reject-publish"), [""; 0], "{name}");
+    }
     let delayed = |kind: &str, min: i64| {
         found(&settings(), |seen| {
             policy(seen, "orders", "delayed-retry-type", kind.into());
