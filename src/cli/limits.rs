@@ -3,7 +3,7 @@
 use rehop::Settings;
 use rehop::doctor::{Finding, lowered_delivery_limit};
 
-/// Warns if a policy lets the messages of these queues be looked at only so often. Only the management API shows policies.
+/// Warns if a policy limits how often the messages of these queues may be looked at. Only the management API shows policies.
 pub(super) async fn warn(settings: &Settings, queues: &[String]) {
     for queue in queues {
         match lowered_delivery_limit(settings, queue).await {
@@ -11,7 +11,7 @@ pub(super) async fn warn(settings: &Settings, queues: &[String]) {
             Ok(Some(Finding { object, seen, remedy, .. })) => tracing::warn!("{object}: {seen}; {remedy}"),
             Err(error) => {
                 tracing::warn!("cannot see whether a policy lowers the delivery limit of queue {queue:?}: {error}");
-                // The same would be said of each queue.
+                // It would fail for each queue in the same way.
                 return;
             }
         }

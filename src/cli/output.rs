@@ -22,7 +22,7 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
-/// Prints a line to standard error, beside what is printed or instead of it.
+/// Prints a line to standard error, in addition to the command's output or instead of it.
 pub(super) fn notice(text: &str) {
     // If standard error is closed, there is nowhere to report it.
     let _ = writeln!(io::stderr(), "{}", line(text));

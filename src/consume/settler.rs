@@ -22,7 +22,7 @@ pub(crate) struct Settler {
     /// Soon after this the broker takes the delivery back. From 4.3 on it cancels only the subscription, and the channel stays
     /// open.
     pub(crate) until: Instant,
-    /// Not to be collected: the next crash may park the message.
+    /// Sent at once instead of being collected: the next crash may park the message.
     pub(crate) is_urgent: bool,
     /// Kept until the delivery is settled, if its session has to know.
     pub(crate) _unsettled: Option<Arc<()>>,

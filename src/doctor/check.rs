@@ -77,7 +77,7 @@ checks! {
     QueueExpires, "queue-expires", Error, true, "The broker deletes the queue, with its messages, when it is unused for a time.";
     NoDeadLetterExchange, "no-dead-letter-exchange", Error, true, "A work queue that rehop does not declare has no dead-letter exchange, or the wrong routing key for it.";
     OrderNotKept, "order-not-kept", Error, true, "The settings ask for order, and the work queue lets several consumers take messages at the same time.";
-    NativeDelayDiffers, "native-delay-differs", Error, true, "The broker delays a queue of strategy `native` otherwise than the settings say, or not at all, most often by a policy.";
+    NativeDelayDiffers, "native-delay-differs", Error, true, "The broker delays a queue of strategy `native` differently from what the settings say, or not at all, most often by a policy.";
     StrategyUnknown, "strategy-unknown", Error, false, "A queue's strategy is unknown to the broker, which ignores it: messages do not wait.";
     ConsumerOnWaitQueue, "consumer-on-wait-queue", Error, false, "A wait queue has a consumer, which keeps messages from returning to their work queue.";
     QueueUnavailable, "queue-unavailable", Error, false, "A queue exists, and no node can serve it now.";

@@ -120,7 +120,7 @@ pub(super) struct QueueDetails {
     pub(super) online: Vec<String>,
 }
 
-/// What the broker does with returned messages (4.3). It waits for `least` times the delivery count, and for `longest` at most.
+/// How the broker delays returned messages (4.3): for `least` times the delivery count, and for `longest` at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DelayedRetry<'a> {
     /// `all`, `failed` or `returned`.
@@ -248,8 +248,8 @@ impl QueueDetails {
         }
     }
 
-    /// The text that is in effect. Of how a queue overflows and delays, a policy's goes before the argument's; of how it dead-letters,
-    /// the argument's (3.10, 4.0 and 4.3).
+    /// The text that is in effect. For overflow and delayed retries a policy overrides the argument; for dead-lettering the argument
+    /// overrides a policy (3.10, 4.0 and 4.3).
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         let (argument, policy) = (self.arguments.get(&format!("x-{key}")), self.effective_policy.get(key));
         let value = match key {

@@ -30,7 +30,7 @@ pub enum ParkedError {
         /// How often the broker says that the message was given back.
         returns: u32,
     },
-    /// It was told to stop while it looked.
+    /// The operation was told to stop while it looked at messages.
     #[error("it was told to stop; every message that it looked at is back in its place")]
     Stopped,
     /// Not all messages could be looked at, and all are needed.

@@ -10,8 +10,8 @@ use crate::parked::operator::Parked;
 use crate::parked::order::now;
 
 impl Parked {
-    /// Hands each message that passes to `sink`, which ends the export by `false`. The messages stay in the queue. `window` is as for a
-    /// list. Returns how many were exported.
+    /// Hands each message that passes the filter to `sink`, which ends the export by returning `false`. The messages stay in the queue.
+    /// `window` limits how many are looked at, as for a list. Returns how many were exported.
     ///
     /// # Errors
     ///

@@ -61,8 +61,8 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// When a message is not an exported one, is masked or belongs to another queue, as [`list`](Self::list), when the queue refuses a
-    /// message, and [`ParkedError::Incomplete`] if not all that is in the queue could be looked at. The messages before the one that failed
+    /// As [`list`](Self::list); when a message is not an exported one, is masked or belongs to another queue; when the queue refuses a
+    /// message; and [`ParkedError::Incomplete`] if not all that is in the queue could be looked at. The messages before the one that failed
     /// may be in the queue.
     pub async fn import(
         &self,
@@ -76,7 +76,7 @@ impl Parked {
         imported
     }
 
-    /// Whether these messages can be imported: each of them, and whether the queue exists. Returns how many there are, with those that the
+    /// Checks that each of these messages can be imported, and that the queue exists. Returns how many there are, including those that the
     /// queue already has.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Parked {
             self.prepared(&message?, line)?;
             count += 1;
         }
-        // The import declares the discarded queue.
+        // The discarded queue need not exist: the import declares it.
         if self.interpreter.place != Place::Discarded {
             self.depth().await?;
         }

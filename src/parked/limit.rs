@@ -19,8 +19,8 @@ pub(crate) struct DeliveryLimit {
 }
 
 impl DeliveryLimit {
-    /// `has_management`: the management API shows policies to whoever asks. Without it, a message that was looked at before may leave the
-    /// queue at this look.
+    /// `has_management`: whether a management API is known, which shows policies. Without it, any message that was looked at before may
+    /// leave the queue at this look.
     pub(crate) fn new(queue: &str, is_high: bool, is_counted: bool, has_management: bool) -> Self {
         let warns_from = if has_management { NEAR_LIMIT } else { 1 };
         Self { queue: queue.to_owned(), is_high, is_counted, warns_from, was_warned_of: false }

@@ -79,7 +79,7 @@ impl Parked {
         Ok((tally.listing(scanned.depth, scanned.looked_at), scanned))
     }
 
-    /// Stops a ramp before it begins if another number of messages matches, or the count was told to stop.
+    /// Stops a ramp before it begins if the number of messages that match is not the expected one, or if the count is told to stop.
     pub(super) async fn check_expected(
         &self,
         session: &Session,

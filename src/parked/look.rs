@@ -235,7 +235,7 @@ impl<'a> Look<'a> {
     pub(crate) async fn end<T>(self, ended: Result<T, ParkedError>) -> Result<T, ParkedError> {
         let given_back = self.give_back().await;
         match ended {
-            // These two say that nothing is held any more.
+            // Both of these promise that nothing is held any more.
             Ok(_) | Err(ParkedError::Stopped) => {
                 given_back?;
                 ended

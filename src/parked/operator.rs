@@ -49,9 +49,9 @@ pub struct Parked {
     declared: Topology,
     pub(super) resolved: Resolved,
     pub(super) prefetch: u16,
-    /// When looks end early. This one is never polled, so that a clone of it always can be.
+    /// Completes when looks are to end early. Only clones of it are polled, because it must not be polled again once it has completed.
     pub(super) stop: Shared<BoxFuture<'static, ()>>,
-    /// A management API is known, which shows policies.
+    /// Whether a management API is known, which shows policies.
     has_management: bool,
 }
 
@@ -227,9 +227,11 @@ pub(super) struct Scanned {
 }
 
 impl Scanned {
+    /// Checks that everything was looked at that was to be.
+    ///
     /// # Errors
     ///
-    /// When it ended before everything was seen that was to be seen.
+    /// [`ParkedError::Incomplete`] if not.
     pub(super) fn complete(&self, queue: &str) -> Result<(), ParkedError> {
         let Self { wanted, looked_at, .. } = *self;
         if looked_at < wanted {

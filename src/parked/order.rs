@@ -11,7 +11,7 @@ use crate::parked::requests::ReplayRequest;
 use crate::timestamp::Timestamp;
 
 pub(crate) type Observe<'a> = &'a mut (dyn FnMut(&Progress) + Send);
-/// Completes when the operation is to end. Whoever has seen it complete polls it no more.
+/// Completes when the operation is to end. Must not be polled again after that.
 pub(crate) type StopSignal<'a> = &'a mut (dyn Future<Output = ()> + Send + Unpin);
 
 /// How many messages may be in flight; a kill may duplicate as many.

@@ -1,6 +1,6 @@
 //! How many messages a subscription may bring at a time. Pure.
 
-/// How many bytes of bodies may be on their way to this process, and how many on their way from it.
+/// How many bytes of bodies may be on their way to this process, and again as many on their way from it.
 pub(super) const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
 /// The first subscription brings one message. The second brings this many, or as many as are moved at a time, unless the first message
 /// shows that these would be too large.

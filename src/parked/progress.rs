@@ -56,7 +56,7 @@ pub struct Replayed {
     pub fates: Fates,
     /// How many of them nothing is known of. Never counted as success.
     pub unknown: u64,
-    /// Why it stopped by itself. `None` if it went through all messages.
+    /// Why it stopped before its end. `None` if it went through all messages.
     pub stopped: Option<Stop>,
     /// The messages that parked again.
     pub parked_again: Vec<Group>,
@@ -78,7 +78,7 @@ pub struct Restored {
     /// What it has done.
     #[serde(flatten)]
     pub tally: Tally,
-    /// Why it stopped by itself. `None` if it went through all messages.
+    /// Why it stopped before its end. `None` if it went through all messages.
     pub stopped: Option<Stop>,
 }
 
@@ -91,6 +91,6 @@ pub struct Discarded {
     /// What it has done.
     #[serde(flatten)]
     pub tally: Tally,
-    /// Why it stopped by itself. `None` if it went through all messages.
+    /// Why it stopped before its end. `None` if it went through all messages.
     pub stopped: Option<Stop>,
 }

@@ -57,7 +57,7 @@ impl Fates {
     }
 }
 
-/// Why a replay stopped by itself.
+/// Why an operation stopped before its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

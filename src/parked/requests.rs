@@ -43,7 +43,7 @@ pub struct Listing {
     pub queue: String,
     /// How many there are.
     pub depth: u64,
-    /// At how many of them was looked: fewer if the window or the filter's limit was reached, if messages were held for half of
+    /// How many of them were looked at: fewer if the window or the filter's limit was reached, if messages were held for half of
     /// `broker.consumer_timeout`, or if others took some.
     pub looked_at: u64,
     /// How many of those match.
@@ -79,8 +79,8 @@ pub struct ReplayRequest {
     /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
     pub deadline: Option<Duration>,
     /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts
-    /// as 1. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. Large messages are fewer:
-    /// no more than 64 MiB are in flight, or one message. Default: [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
+    /// as 1. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. At most 64 MiB of
+    /// bodies are in flight, or one message if it is larger. Default: [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
     pub in_flight: Option<u16>,
     /// For how long to listen for fates after the last one was heard. Default 10 s.
     pub follow: Duration,

@@ -138,10 +138,10 @@ impl RetryPolicy {
         }
     }
 
-    /// Which settings bound a wait, and what allows a longer one, for whoever asked for that. An ordered queue cannot use the ladder.
+    /// Names the setting that bounds a wait, and the one that allows a longer wait, if any. An ordered queue cannot use the ladder.
     pub(crate) fn why_no_longer(&self, is_ordered: bool) -> String {
         let (own, on_ladder) = (self.strategy.longest_wait(), self.ladder.longest_wait());
-        // A process may have to let go long before the longest wait.
+        // What bounds a wait in the process is broker.consumer_timeout, and not its longest wait.
         let is_longer = on_ladder > own || self.strategy.kind() == WaitStrategy::InProcess;
         let (bound, text) = (self.strategy.bound(), humantime::format_duration(on_ladder));
         match self.used_ladder() {

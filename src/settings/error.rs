@@ -13,7 +13,7 @@ pub enum SettingsError {
         key: String,
         /// The file or variable that it was read from, if known.
         from: Option<String>,
-        /// What is wrong. It never quotes a string value, but for the name of a queue.
+        /// What is wrong. It quotes no string value except the name of a queue.
         problem: String,
     },
     /// A file that was named does not exist.
@@ -41,7 +41,7 @@ impl SettingsError {
         Self::Invalid { key, from: None, problem }
     }
 
-    /// Says which queue's settings are wrong: a key such as `queues.3.retry.delays` only counts.
+    /// Names the queue whose settings are wrong: a key such as `queues.3.retry.delays` has only its position.
     pub(crate) fn of_queue(self, queue: &str) -> Self {
         match self {
             Self::Invalid { key, from, problem } if !queue.is_empty() => {

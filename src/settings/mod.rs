@@ -189,8 +189,8 @@ pub struct RetrySettings {
     /// Where asked delays wait that the strategy cannot give exactly: `own`, the default, or `ladder`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<AskedDelays>,
-    /// How much of the delays is random: `none`, the default, `full`, `equal` or `decorrelated`. Any but `none` needs a strategy for
-    /// any delay: `ladder`, `in-process` or `delayed-exchange`.
+    /// How much of the delays is random: `none`, the default, `full`, `equal` or `decorrelated`. Any but `none` needs a strategy that
+    /// is not tied to fixed delays: `ladder`, `in-process` or `delayed-exchange`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Jitter>,
     /// How often handlers may [defer](crate::Failure::defer) a message; then it is parked. Default 100, 0 to 10000.

@@ -8,7 +8,7 @@ impl Settings {
     /// How many unsettled messages of this queue one process holds at most. That is `consume.prefetch`, unless the queue is ordered.
     ///
     /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and must then be
-    /// handled in one line before the broker takes it back. How many messages that allows follows from `retry.delays`,
+    /// handled one after the other before the broker takes it back. How many messages that allows follows from `retry.delays`,
     /// `retry.immediate`, `retry.jitter`, `retry.delivery_limit`, `consume.handler_timeout` and `broker.consumer_timeout`; it is
     /// never more than `consume.prefetch`.
     ///

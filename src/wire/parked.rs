@@ -189,7 +189,7 @@ pub(crate) fn discarded(
 }
 
 /// The properties of a message that comes to a parked or stray queue, from the discarded queue or from an export: those that it had before
-/// it was discarded. A stray message may have been where its routing told its work queue; among the strays only `return-to` does.
+/// it was discarded. A copy in the stray queue was published to the stray exchange, so only `return-to` tells which work queue it belongs to.
 ///
 /// # Errors
 ///

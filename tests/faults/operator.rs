@@ -93,7 +93,7 @@ pub(crate) fn run_if_asked() {
     })
 }
 
-/// A line of what the kernel says of this process.
+/// A size that the kernel tells of this process.
 fn kilobytes(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let rest = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -29,7 +29,7 @@ pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
     compare_sides(lab, Way::Tiers, &RATES, lab.effort.steady, &sides).await
 }
 
-/// The other ways to wait but in the process, where the prefetch bounds the rate. Returns how many messages did not end as they should.
+/// The other ways to wait, except in the process, where the prefetch bounds the rate. Returns how many messages did not end as they should.
 pub(crate) async fn compare_strategies(lab: &Lab) -> Result<usize> {
     let mut failed = 0;
     for way in lab.ways().into_iter().filter(|way| !matches!(way, Way::Tiers | Way::InProcess)) {

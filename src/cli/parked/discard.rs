@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// Discard nothing unless exactly this many messages match
     #[arg(long, value_name = "N", requires = "apply")]
     expect: Option<u64>,
-    /// Why; the discarded messages carry it
+    /// Why, for the log; the discarded messages carry it
     #[arg(long, value_name = "TEXT", requires = "apply")]
     why: Option<String>,
     #[command(flatten)]
@@ -45,8 +45,8 @@ Examples:
   rehop parked discard --queue orders --older-than 30d
   rehop parked discard --queue orders --older-than 30d --apply --expect 17
 
-Exit status: 0 if all were moved, 3 if it stopped before its end or left messages
-where they were, 1 for an error, 2 for a wrong command line.";
+Exit status: 0 if all were moved, 1 for an error, 2 for a wrong command line, 3
+if it stopped before its end or left messages where they were.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     if args.place.place() == Place::Discarded {

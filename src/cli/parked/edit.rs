@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// The work queue, if the message does not say where it belongs
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
-    /// Give the message a new deadline, so long from now
+    /// Give the message a new deadline, so long from now. Default: retry.max_age, counted from now
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     deadline: Option<Duration>,
     /// How long to wait for its fate
@@ -56,10 +56,14 @@ The original is kept in <namespace>.discarded for seven days.
 
 Examples:
   rehop parked edit --queue orders 5f0c --body fixed.json --apply
-  EDITOR=nano rehop parked edit --queue orders 5f0c --apply --why 'ticket 7'";
+  EDITOR=nano rehop parked edit --queue orders 5f0c --apply --why 'ticket 7'
+
+Exit status: 0 if it was handled, 1 for an error, 2 for a wrong command line, 3
+if it was stopped, or the message parked again or was discarded by its handler,
+4 if its fate is unknown.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    // Before `open`, a signal still ends the process, even while it waits for standard input.
+    // Read before `open`: from then on a signal no longer ends the process while it waits for standard input.
     let read = |file: &PathBuf| input::read(file).with_context(|| format!("cannot read {}", file.display()));
     let given = args.body.as_ref().map(read).transpose()?;
     let (parked, stop) = super::open(args.place.place(), options).await?;

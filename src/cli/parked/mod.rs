@@ -74,8 +74,8 @@ fn is_stop(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ParkedError::Stopped | ParkedError::Incomplete { .. }))
 }
 
-/// The messages of a place, and the token that a signal cancels. Looks at the messages hear it by themselves; what moves them has to be
-/// given it. Warns if looking at them could do harm.
+/// Opens the messages of a place, and returns the token that a signal cancels. Looks at the messages end with it by themselves; an
+/// operation that moves messages must be given it. Warns if looking could do harm.
 async fn open(place: Place, options: &Options) -> anyhow::Result<(Parked, CancellationToken)> {
     let stop = signals::watch()?;
     let settings = options.loader()?.load()?;

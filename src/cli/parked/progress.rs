@@ -35,7 +35,7 @@ impl Printer {
         self.show(|| replayed(&progress.tally, &progress.fates, progress.is_paused));
     }
 
-    /// A look changes nothing, so nobody reads in a log how far it came.
+    /// A look changes nothing, so a log need not say how far it came.
     fn show_on_terminal(&mut self, line: impl FnOnce() -> String) {
         if self.is_terminal {
             self.show(line);

@@ -77,9 +77,9 @@ Examples:
   rehop parked replay --queue orders --class http_503 --apply --expect 412
   rehop parked replay --queue orders --chain 5f0c --apply --why 'ticket 7'
 
-Exit status: 0 if all were handled, 3 if it stopped before its end, left messages
-where they were, or messages parked again or were discarded by their handler, 4
-if the fate of some is unknown, 1 for an error, 2 for a wrong command line.";
+Exit status: 0 if all were handled, 1 for an error, 2 for a wrong command line,
+3 if it stopped before its end, left messages where they were, or sent some that
+parked again or that their handler discarded, 4 if the fate of some is unknown.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     if args.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {

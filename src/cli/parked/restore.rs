@@ -44,8 +44,8 @@ Examples:
   rehop parked restore --run 6fa15d2d04c8
   rehop parked restore --run 6fa15d2d04c8 --apply --expect 17 --why 'too many'
 
-Exit status: 0 if all were moved, 3 if it stopped before its end or left messages
-where they were, 1 for an error, 2 for a wrong command line.";
+Exit status: 0 if all were moved, 1 for an error, 2 for a wrong command line, 3
+if it stopped before its end or left messages where they were.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, stop) = super::open(Place::Discarded, options).await?;

@@ -2,7 +2,7 @@
 
 use rehop::parked::{Fates, Tally};
 
-/// It ended before everything was done, left messages where they were, or messages parked again.
+/// It ended before everything was done, left messages where they were, or sent some that parked again or that their handler discarded.
 pub(super) const STOPPED: u8 = 3;
 /// Everything was sent, and the fate of some is unknown.
 pub(super) const UNKNOWN: u8 = 4;

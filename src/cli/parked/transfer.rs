@@ -87,7 +87,7 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
         Ok(()) => {}
     }
     if exported.is_err() {
-        output::notice(&format!("{} messages were exported before the end", text::number(count)));
+        output::notice(&format!("{} messages were exported; the export is not complete", text::number(count)));
     }
     exported?;
     if let Some(file) = &args.output {
@@ -111,7 +111,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<ExitCode> {
-    // Standard input can be read only once, so it is kept. Before `open`, a signal still ends the process while it waits.
+    // Standard input can be read only once, so it is kept. Read before `open`: from then on a signal no longer ends the process while it
+    // waits for input.
     let spooled = if args.file.as_os_str() == "-" { Some(input::read(&args.file)?) } else { None };
     let (parked, stop) = super::open(args.place.place(), options).await?;
     let open = || lines(&args.file, spooled.as_deref());

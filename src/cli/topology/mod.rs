@@ -28,7 +28,7 @@ enum Command {
     /// Print the exchanges, queues and bindings, without contacting the broker
     ///
     /// For each queue it also prints the most attempts that a message can get if it keeps failing, and the most deliveries if it
-    /// also crashes its consumer; and for an ordered queue how many messages its consumer holds at most.
+    /// also crashes its consumer; for an ordered queue also how many messages its consumer holds at most.
     #[command(after_long_help = "\
 Examples:
   rehop topology show --queue orders

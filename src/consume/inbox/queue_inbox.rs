@@ -433,8 +433,8 @@ impl<T> QueueInbox<T> {
     }
 
     /// Whether everything that the subscription may bring waits here between two attempts, and another one could bring more. Not
-    /// while a suspect near its limit waits here: what another one brings may kill the process, which would charge it. One that only lost
-    /// channels have charged is no reason, or each message would wait for the one before it after a few of them.
+    /// while a suspect near its limit waits here: what another one brings may kill the process, which would charge it. A message that only
+    /// lost channels have charged does not count: otherwise, after a few of them, each message would wait for the one before it.
     pub(super) fn is_full_of_waits(&self) -> bool {
         let Subscription { number, prefetch, .. } = self.subscription;
         let is_of_it = |held: &&Held<T>| held.waiting.subscription == number;
@@ -446,6 +446,7 @@ impl<T> QueueInbox<T> {
             && !self.held.values().any(|held| self.is_kept_alone(held))
     }
 
+    /// Whether it is a suspect near its limit that no more deliveries should join.
     fn is_kept_alone(&self, held: &Held<T>) -> bool {
         let redeliveries = held.waiting.redeliveries;
         let is_near_limit = is_near_limit(redeliveries.count, self.rules.delivery_limit);

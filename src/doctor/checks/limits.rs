@@ -137,7 +137,7 @@ fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Fi
     let found = details.delayed_retry();
     let is_wanted = found == Some(DelayedRetry { kind: "returned", least: delay, longest: delay });
     let by_arguments = QueueDetails { effective_policy: serde_json::Map::default(), ..details.clone() };
-    // Of a queue that rehop declares, other arguments are found as such.
+    // If rehop declares the queue, `arguments-differ` finds other arguments.
     if is_wanted || by_arguments.delayed_retry() == found && wanted.declare == Declare::Own {
         return None;
     }

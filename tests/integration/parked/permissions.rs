@@ -8,7 +8,7 @@ use rehop::testing::{Broker, Publish};
 
 use super::{never, numbered, ramp, request};
 use crate::integration::start::limited;
-use crate::support::Fixture;
+use crate::support::{Fixture, not_tried};
 
 const PAGE: &str = include_str!("../../../src/docs/parked.md");
 
@@ -46,7 +46,7 @@ fn is_denied(error: &ParkedError, resource: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_the_error_names_it() {
     if !Broker::shared().await.is_ours() {
-        eprintln!("NOT TESTED: permissions, because the broker is not ours");
+        not_tried("permissions, because the broker is not ours");
         return;
     }
     let mut fixture = Fixture::new("operator-least").await;

@@ -83,7 +83,7 @@ enum Event {
 enum How {
     Ack,
     Reject,
-    /// Unseen.
+    /// Given back before any handler has seen it.
     HandBack,
 }
 

@@ -71,7 +71,7 @@ impl Process {
         self.is_up && session.channel == channel && session.is_open
     }
 
-    /// The handlers of a lost channel end, unseen. Only an ordered queue's do, before it has another channel.
+    /// Ends the handlers of a lost channel without settling anything. Only an ordered queue does that, before it has another channel.
     pub(super) fn drop_handlers(&mut self, channel: Channel) {
         self.running.retain(|_, (_, taken)| taken.channel != channel);
     }

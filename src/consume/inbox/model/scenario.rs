@@ -169,7 +169,7 @@ impl Scenario {
         self.messages[taken.message].kills_after.filter(|_| !fails)
     }
 
-    /// One queue's messages of the same kind, with one poison, all there from the start. They have this many keys by turns.
+    /// One queue's messages of the same kind, with one poison, all there from the start. Their keys, this many, take turns.
     pub(in super::super) fn plain(
         processes: usize,
         rules: Rules,
