@@ -17,8 +17,6 @@ use crate::cli::output;
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    #[command(flatten)]
-    filter: FilterArgs,
     /// Discard the messages. Without this the command prints a plan
     #[arg(long)]
     apply: bool,
@@ -33,6 +31,8 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.

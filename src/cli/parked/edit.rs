@@ -82,7 +82,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     if body[..] == original[..] {
         bail!("the body is the same as before; nothing was sent");
     }
-    let destination = args.to.as_ref().or(message.destination.as_ref());
+    let destination = message.destination.as_ref().or(args.to.as_ref());
     if !args.apply {
         let (bytes, before) = (body.len() as u64, original.len() as u64);
         if args.json {

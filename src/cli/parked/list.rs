@@ -15,8 +15,6 @@ use crate::cli::output;
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    #[command(flatten)]
-    filter: FilterArgs,
     /// Look at this many messages from the head of the queue, or at `all`
     #[arg(long, value_name = "N", default_value = "1000", value_parser = window)]
     window: Window,
@@ -26,6 +24,8 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.

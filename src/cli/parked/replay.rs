@@ -19,10 +19,8 @@ use crate::cli::output;
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    #[command(flatten)]
-    filter: FilterArgs,
     /// Send the messages. Without this the command prints a plan
-    #[arg(long, help_heading = None)]
+    #[arg(long)]
     apply: bool,
     /// Send nothing unless exactly this many messages match
     #[arg(long, value_name = "N", requires = "apply")]
@@ -59,6 +57,8 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.

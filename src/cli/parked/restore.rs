@@ -15,8 +15,6 @@ use crate::cli::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Args {
-    #[command(flatten)]
-    filter: FilterArgs,
     /// Move the messages. Without this the command prints a plan
     #[arg(long)]
     apply: bool,
@@ -31,6 +29,8 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.

@@ -22,8 +22,6 @@ use crate::cli::{input, output};
 pub(super) struct Export {
     #[command(flatten)]
     place: PlaceArgs,
-    #[command(flatten)]
-    filter: FilterArgs,
     /// Look at this many messages from the head of the queue, or at `all`
     #[arg(long, value_name = "N", default_value = "all", value_parser = window)]
     window: Window,
@@ -33,6 +31,8 @@ pub(super) struct Export {
     /// Write to this file, which must not exist. Default: standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]

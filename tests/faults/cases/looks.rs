@@ -208,7 +208,7 @@ pub(crate) async fn listed_under_a_low_limit(ground: Ground) -> Account {
 pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
     const LOOKS_ALLOWED: usize = 20;
     const DEFAULT_LIMIT: &str = r#"{"delivery-limit":20}"#;
-    const WARNING: &str = "a policy sets a lower delivery-limit";
+    const WARNING: &str = "this broker counts how often messages are looked at";
     let broker = ground.shared_broker().await;
     let lab = ground.lab("looks-policy").await;
     lab.send_nowhere(MESSAGES).await;

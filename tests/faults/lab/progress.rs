@@ -12,6 +12,9 @@ use crate::ground::SOON;
 use crate::record::{Record, Step};
 use crate::service::Does;
 
+/// How long nothing moves before everything counts as settled.
+const AT_REST: Duration = Duration::from_millis(700);
+
 impl Lab {
     pub(crate) fn record(&self) -> Record {
         self.book().record.record().clone()
@@ -89,13 +92,17 @@ impl Lab {
     }
 
     /// Waits until each message has ended, at a handler or in a queue where messages end. Duplicates may come later,
-    /// so the queues from which messages return have to be empty too, and handlers idle.
+    /// so the queues from which messages return have to be empty too, and handlers idle, for a while: what the broker is dead-lettering
+    /// is in no queue's depth.
     pub(crate) async fn settled(&self, within: Duration) {
         let client = self.client().await;
-        let mut seen = 0;
+        let (mut seen, mut rests_since) = (0, Instant::now());
         let result = eventually(within, "every message has ended", async || {
             let state = self.state(&client).await;
-            let rests = std::mem::replace(&mut seen, state.entries) == state.entries;
+            if std::mem::replace(&mut seen, state.entries) != state.entries || state.queued > 0 {
+                rests_since = Instant::now();
+            }
+            let rests = rests_since.elapsed() >= AT_REST;
             if state.open <= state.stray && state.queued == 0 && rests { Ok(true) } else { Err(state.to_string()) }
         })
         .await;
