@@ -118,7 +118,7 @@ impl Link {
                     if Instant::now() + pause >= deadline {
                         return Err(error);
                     }
-                    tracing::warn!(%error, "cannot reach the broker; trying again in {pause:?}");
+                    tracing::warn!(%error, "cannot reach the broker; trying again in {pause:.1?}");
                     tokio::time::sleep(pause).await;
                 }
                 result => return result,

@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
         if let Some(away) = context.early.came_back(|| delivery.fingerprint(), Instant::now().into_std()) {
             tracing::warn!(
                 queue = %self.name(),
-                "a message came back after {away:?} from a wait of {delay:?}: retry.strategy is \"native\", and the broker does not delay \
+                "a message came back after {away:.1?} from a wait of {delay:?}: retry.strategy is \"native\", and the broker does not delay \
                  what is returned to this queue; correct its arguments x-delayed-retry-type, -min and -max, or the policy with \
                  delayed-retry-type, which `rehop doctor` names, or set retry.strategy = \"ladder\""
             );

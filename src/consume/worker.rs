@@ -66,7 +66,7 @@ impl Worker {
             self.queue.context.not_consuming(Some(&error));
             let pause = pause(failures);
             failures += 1;
-            tracing::warn!(queue, %error, "not consuming; retrying in {pause:?}");
+            tracing::warn!(queue, %error, "not consuming; retrying in {pause:.1?}");
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = shutdown.requested() => break,
