@@ -15,7 +15,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r target what; do printf '  make %-16s %s\n' "$$target" "$$what"; done
 
 .PHONY: demo
-demo: broker ## see rehop work on a real broker, in under a minute; options in ARGS, such as ARGS=--help
+demo: broker ## see rehop work on a real broker, in about a minute; options in ARGS, such as ARGS=--help
 	@$(VERDICT) demo $(CARGO) run --release --features cli --example demo -- $(ARGS)
 
 .PHONY: test
@@ -66,7 +66,7 @@ run-faults: run-inputs
 	REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' $(CARGO) test --release --features cli --test faults
 
 # The properties of headers and decisions try about 20,000 random inputs in `make test`; INPUTS_FACTOR times as many are twelve
-# million. The inputs of the inbox and the outbox are whole simulated worlds and take longer: about 300 in `make test`, WORLDS_FACTOR
+# million. The inputs of the inbox and the outbox are whole simulated worlds and take longer: 540 in `make test`, WORLDS_FACTOR
 # times as many here. Each property prints how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
 INPUTS_FACTOR := 600
 WORLDS_FACTOR := 50

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
     let mut settings = Settings::load()?;
     settings.namespace = "billing".to_owned(); // begins the names of all that rehop declares
-    let summary = rehop::connect(&settings).await?.consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
+    let summary = rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
     println!("{summary}");
     Ok(())
 }

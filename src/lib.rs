@@ -1,5 +1,5 @@
-//! rehop consumes from RabbitMQ and retries failed messages: at once, under the broker's delivery limit, or after a backoff in TTL
-//! wait queues. A message keeps its routing key, deadline and history, and all its attempts are one OpenTelemetry trace.
+//! rehop consumes from RabbitMQ and retries failed messages: immediately, within the broker's delivery limit, or after a delay. A message
+//! keeps its routing key, deadline and history, and all its attempts are one OpenTelemetry trace.
 //!
 //! ```no_run
 //! use rehop::{Failure, Message, Settings};
@@ -18,11 +18,11 @@
 //! }
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
 //! let settings = Settings::load()?;
-//! let summary = rehop::connect(&settings)
+//! let summary = rehop::connect_until(&settings, shutdown)
 //!     .await?
 //!     .consumer("orders", |order: Message<Order>| async move { charge(&order).await })
-//!     .with_graceful_shutdown(rehop::shutdown_signal())
 //!     .await?;
 //! println!("{summary}");
 //! # Ok(()) }
@@ -51,9 +51,9 @@
 //! | delivery | one `basic.deliver` of a message |
 //! | attempt | one run of the handler |
 //! | requeue | to give a message back for an immediate attempt |
-//! | hop | one trip through wait queues and back |
+//! | hop | one wait of a message, from a failed attempt until its next one |
 //! | chain | all attempts and hops of one message |
-//! | tier | a wait queue with one fixed TTL |
+//! | tier | a wait queue whose TTL is one of `retry.delays` |
 //! | rung | one of the wait queues of the ladder, whose TTLs double and add up to any delay |
 //! | defer | to let a message wait without using up an attempt or a wait of the policy |
 //! | park | to move a message to `<queue>.parked`, with the reason and the history |
@@ -66,7 +66,7 @@
 //!
 //! # Where to read on
 //!
-//! [`connect`] and [`Service`] run a service, [`Failure`] is what handlers return, [`Message`] what they get, and [`Publisher`]
+//! [`connect_until`] and [`Service`] run a service, [`Failure`] is what handlers return, [`Message`] what they get, and [`Publisher`]
 //! publishes. [`Settings`] has the layers of settings, [`telemetry`] traces and metrics.
 //!
 //! Pages: [how it works, and why](docs::architecture), [what is promised](docs::guarantees), [alternatives](docs::comparison),
@@ -148,7 +148,7 @@ pub use retry::decision::Reason;
 pub use retry::ledger::ErrorRecord;
 pub use retry::outcome::Outcome;
 pub use retry::policy::RetryPolicy;
-pub use service::{Service, connect};
+pub use service::{Service, connect, connect_until};
 pub use settings::{Settings, SettingsError};
 pub use signals::shutdown_signal;
 pub use status::{ConnectionStatus, QueueStatus, Status};

@@ -19,7 +19,7 @@ use crate::consume::inbox::Rules;
 use crate::consume::intake::Intake;
 use crate::consume::receipts::Receipts;
 use crate::consume::session::WorkQueue;
-use crate::consume::summary::{Summary, Tally};
+use crate::consume::summary::{LiveSummary, Summary};
 use crate::consume::worker::Worker;
 use crate::consumer::{AnyConsumer, Consumer, check_classes};
 use crate::decode::Decode;
@@ -32,20 +32,66 @@ use crate::status::Status;
 use crate::telemetry::metrics::Instruments;
 use crate::topology::{self, Names, Topology};
 
-/// Opens two connections to the broker, because an alarm would block acks on a connection that publishes (3.10, 4.0 and 4.3).
+/// Connects to the broker, and returns a service that takes handlers. It opens two connections, because an alarm would block acks on a
+/// connection that publishes (3.10, 4.0 and 4.3).
+///
+/// A signal does not interrupt it; use [`connect_until`] for that.
 ///
 /// # Errors
 ///
 /// When the settings contradict themselves, when the broker refuses the login, or when it is unreachable for longer than
 /// `broker.startup_timeout`.
 pub async fn connect(settings: &Settings) -> Result<Service, Error> {
-    let resolved = settings.resolve()?;
-    let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));
-    let (consuming, publishing) = (link("consuming"), link("publishing"));
+    let service = Service::unconnected(settings)?;
+    reach(&service.consuming, &service.publishing).await?;
+    Ok(service)
+}
+
+/// As [`connect`], with a future that stops the service, also while it connects. So a service whose broker is away ends at SIGTERM, and
+/// not after `broker.startup_timeout`.
+///
+/// The service has this future for its [graceful shutdown](Service::with_graceful_shutdown). If it completes before the broker was reached,
+/// the service that is returned takes no message: it ends as soon as it is awaited, with an empty summary.
+///
+/// ```no_run
+/// # use rehop::{Failure, Message};
+/// # async fn charge(_: Message<String>) -> Result<(), Failure> { Ok(()) }
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let shutdown = rehop::shutdown_signal();
+/// let settings = rehop::Settings::load()?;
+/// let summary = rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
+/// println!("{summary}");
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// As [`connect`].
+pub async fn connect_until(
+    settings: &Settings,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<Service, Error> {
+    let mut service = Service::unconnected(settings)?;
+    let mut shutdown = shutdown.boxed();
+    let reached = tokio::select! {
+        biased;
+        () = &mut shutdown => None,
+        reached = reach(&service.consuming, &service.publishing) => Some(reached),
+    };
+    match reached {
+        Some(reached) => {
+            reached?;
+            service.shutdown = Some(shutdown);
+        }
+        None => service.is_stopped = true,
+    }
+    Ok(service)
+}
+
+/// It borrows the links alone: a service cannot be shared between threads, so a future that borrows it could not be spawned.
+async fn reach(consuming: &Link, publishing: &Link) -> Result<(), Error> {
     consuming.start().await?;
-    publishing.start().await?;
-    let status = Status::new(&consuming, &publishing);
-    Ok(Service { resolved, consuming, publishing, consumers: Vec::new(), status, shutdown: None })
+    publishing.start().await.map(drop)
 }
 
 /// A connected service. Give it handlers, then await it.
@@ -55,11 +101,11 @@ pub async fn connect(settings: &Settings) -> Result<Service, Error> {
 /// # #[derive(serde::Deserialize)] struct Order { id: u64 }
 /// # async fn charge(_: &Order) -> Result<(), std::io::Error> { Ok(()) }
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let shutdown = rehop::shutdown_signal();
 /// let settings = rehop::Settings::load()?;
-/// let summary = rehop::connect(&settings)
+/// let summary = rehop::connect_until(&settings, shutdown)
 ///     .await?
 ///     .consumer("orders", |order: Message<Order>| async move { Ok(charge(&order).await?) })
-///     .with_graceful_shutdown(rehop::shutdown_signal())
 ///     .await?;
 /// println!("{summary}");
 /// # Ok(()) }
@@ -72,6 +118,8 @@ pub struct Service {
     consumers: Vec<AnyConsumer>,
     status: Status,
     shutdown: Option<BoxFuture<'static, ()>>,
+    /// It was told to stop before the broker was reached.
+    is_stopped: bool,
 }
 
 impl std::fmt::Debug for Service {
@@ -82,6 +130,14 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
+    fn unconnected(settings: &Settings) -> Result<Self, Error> {
+        let resolved = settings.resolve()?;
+        let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));
+        let (consuming, publishing) = (link("consuming"), link("publishing"));
+        let status = Status::new(&consuming, &publishing);
+        Ok(Self { resolved, consuming, publishing, consumers: Vec::new(), status, shutdown: None, is_stopped: false })
+    }
+
     /// Consumes a queue as the settings say. Bodies are JSON.
     pub fn consumer<T, H>(self, queue: impl Into<String>, handler: H) -> Self
     where
@@ -106,6 +162,7 @@ impl Service {
 
     /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal): consuming ends, messages that no handler
     /// has seen are handed back, and running handlers have `shutdown.grace` to finish. Without it the service runs until its task is dropped.
+    /// It takes the place of the one that was given to [`connect_until`], unless that one completed while `connect_until` was connecting.
     pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
         self.shutdown = Some(shutdown.boxed());
         self
@@ -117,13 +174,18 @@ impl Service {
     }
 
     async fn run(self) -> Result<Summary, Error> {
-        let Self { resolved, consuming, publishing, consumers, status, shutdown: requested } = self;
+        let Self { resolved, consuming, publishing, consumers, status, shutdown: requested, is_stopped } = self;
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);
         let plans = plan(&resolved, &names, consumers)?;
+        if is_stopped {
+            // One of them may have been opened.
+            tokio::join!(consuming.close(), publishing.close());
+            return Ok(Summary::default());
+        }
         let configs: Vec<_> = plans.iter().map(|plan| plan.config.clone()).collect();
         let (shutdown, instruments) = (Shutdown::new(settings.shutdown.grace), Instruments::new());
-        let tally = Arc::new(Tally::default());
+        let summary = Arc::new(LiveSummary::default());
         let keeper = Arc::new(Keeper::new(
             consuming.clone(),
             settings.topology,
@@ -144,7 +206,7 @@ impl Service {
             let ack_timeout_of_queue = AckTimeout::new(ack_timeout, config.policy.strategy());
             let unsettled = Unsettled::new(config.order != Order::None);
             let shared = (&publisher, &receipts, intake.settling_waits(index));
-            let context = QueueContext::new(settings, config, handler, shared, &instruments, &tally, state)?;
+            let context = QueueContext::new(settings, config, handler, shared, &instruments, &summary, state)?;
             failure_logs.push(context.failures.clone());
             let queue = WorkQueue {
                 context: Arc::new(context),
@@ -169,13 +231,13 @@ impl Service {
             keeper.watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked).await;
         });
         background.spawn(log_counts(failure_logs.clone()));
-        let ended = supervise(&mut workers, &shutdown, requested, &intake, &tally).await;
+        let ended = supervise(&mut workers, &shutdown, requested, &intake, &summary).await;
         background.shutdown().await;
         failure_logs.iter().for_each(|log| log.end());
         drop(aborted);
         drop((publisher, receipts));
         shutdown.within(async { tokio::join!(consuming.close(), publishing.close()) }).await;
-        ended.map(|()| tally.summary())
+        ended.map(|()| summary.so_far())
     }
 }
 
@@ -216,7 +278,7 @@ async fn supervise(
     shutdown: &Shutdown,
     requested: Option<BoxFuture<'static, ()>>,
     intake: &Intake,
-    tally: &Tally,
+    summary: &LiveSummary,
 ) -> Result<(), Error> {
     let mut requested = requested.unwrap_or_else(|| std::future::pending().boxed()).fuse();
     let mut ended = Ok(());
@@ -225,7 +287,7 @@ async fn supervise(
             () = &mut requested => shutdown.request(),
             () = shutdown.over() => {
                 let unfinished = intake.running_in_all() as u64;
-                tally.update(|summary| summary.overrun(unfinished));
+                summary.update(|summary| summary.overrun(unfinished));
                 workers.shutdown().await;
                 return ended;
             }

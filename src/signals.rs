@@ -5,9 +5,8 @@ use std::future::Future;
 use std::io;
 
 /// Completes at the first SIGINT or SIGTERM that comes after this call; on other systems than Unix, at Ctrl-C. Made for
-/// [`Service::with_graceful_shutdown`](crate::Service::with_graceful_shutdown): terminals send SIGINT, while Kubernetes, Docker and
-/// systemd send SIGTERM. A process that SIGTERM kills leaves its messages to the broker, which counts this against each of
-/// them.
+/// [`connect_until`](crate::connect_until): terminals send SIGINT, while Kubernetes, Docker and systemd send SIGTERM. A process that
+/// SIGTERM kills leaves its messages to the broker, which counts this against each of them.
 ///
 /// From this call on these signals no longer end the process, and later ones are ignored. `shutdown.grace` bounds how long the
 /// shutdown takes: let it end before the platform's own limit, such as `terminationGracePeriodSeconds`. To stop at once at a second
@@ -17,17 +16,30 @@ use std::io;
 /// # use rehop::{Failure, Message};
 /// # async fn charge(_: Message<String>) -> Result<(), Failure> { Ok(()) }
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// # let settings = rehop::Settings::default();
-/// rehop::connect(&settings)
-///     .await?
-///     .consumer("orders", charge)
-///     .with_graceful_shutdown(rehop::shutdown_signal())
-///     .await?;
+/// let shutdown = rehop::shutdown_signal();
+/// let settings = rehop::Settings::load()?;
+/// rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
 /// # Ok(()) }
 /// ```
 ///
 /// It listens from the call on, so call it first in `main`: a service that is process 1 of its container does not end at a signal
-/// that nobody listens for.
+/// that nobody listens for. Whatever else takes long before the service runs, such as the migration of a database, no longer ends at a
+/// signal by itself. Let it race with this future:
+///
+/// ```no_run
+/// # use rehop::{Failure, Message};
+/// # async fn charge(_: Message<String>) -> Result<(), Failure> { Ok(()) }
+/// # async fn migrate() -> Result<(), std::io::Error> { Ok(()) }
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut shutdown = Box::pin(rehop::shutdown_signal());
+/// tokio::select! {
+///     () = &mut shutdown => return Ok(()),
+///     done = migrate() => done?,
+/// }
+/// let settings = rehop::Settings::load()?;
+/// rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Panics
 ///

@@ -15,6 +15,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Timestamp(i64);
 
 impl Timestamp {
+    /// The clock of the code that does I/O. Decisions get the time as an argument.
+    pub(crate) fn now() -> Self {
+        SystemTime::now().into()
+    }
+
     /// The time `millis` milliseconds after the epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)

@@ -71,16 +71,10 @@ async fn check_with(
     done: impl Future<Output = ()>,
     last: &str,
 ) {
-    let folder = tokio::task::spawn_blocking(built).await.unwrap();
-    let mut example = tokio::process::Command::new(folder.join(name))
-        .env("REHOP_BROKER__URL", Broker::shared().await.amqp_url())
+    let mut example = command(name, Broker::shared().await.amqp_url())
+        .await
         .env("LISTEN", listen)
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-        .current_dir(std::env::temp_dir())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
         .spawn()
         .unwrap();
     let pid = example.id().unwrap().to_string();
@@ -115,6 +109,15 @@ async fn check_with(
     assert!(rest.last().is_some_and(|line| line.starts_with(last)), "{rest:?} does not end with {last:?}");
 }
 
+/// An example, which is to use the broker at this address.
+async fn command(name: &str, url: &str) -> tokio::process::Command {
+    let folder = tokio::task::spawn_blocking(built).await.unwrap();
+    let mut command = tokio::process::Command::new(folder.join(name));
+    command.env("REHOP_BROKER__URL", url).current_dir(std::env::temp_dir()).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 async fn client(queues: &[&str]) -> Client {
     let client = Broker::shared().await.client().await.unwrap();
     forget(&client, queues).await;
@@ -139,6 +142,23 @@ async fn orders_charges_an_order() {
     };
     let last = "stopped cleanly: handled 1, requeued 0, waited 0, parked 0";
     tokio::join!(publish, check("orders", "INT", &["order 7, attempt 1", "order 7 is charged"], last));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_ends_cleanly_at_a_signal_while_there_is_no_broker() {
+    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("amqp://guest:guest@{}/%2f", nobody.local_addr().unwrap());
+    let example = command("orders", &url).await.env("REHOP_BROKER__STARTUP_TIMEOUT", "10m").spawn().unwrap();
+    let pid = example.id().unwrap().to_string();
+    // By its first try to connect it listens for signals. From then on nothing listens there.
+    tokio::time::timeout(SOON, nobody.accept()).await.expect("the example connects").unwrap();
+    drop(nobody);
+    let told = Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &pid]).status().unwrap();
+    let ended = tokio::time::timeout(SOON, example.wait_with_output()).await;
+    let output = ended.expect("the example ends when it is told to").unwrap();
+    let [printed, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(told.success() && output.status.success(), "{}: {errors}", output.status);
+    assert!(printed.starts_with("stopped cleanly: handled 0, "), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ pub(crate) type Failed = Box<dyn Error + Send + Sync>;
 pub(crate) struct Lab {
     broker: Broker,
     pub(crate) client: Client,
+    pub(crate) has_delayed_exchanges: bool,
     pub(crate) effort: Effort,
     pub(crate) progress: Progress,
 }
@@ -30,7 +31,8 @@ impl Lab {
     pub(crate) async fn start(effort: Effort) -> Result<Self> {
         let broker = Broker::start().await?;
         let client = broker.client().await?;
-        Ok(Self { broker, client, effort, progress: Progress::start() })
+        let has_delayed_exchanges = has_delayed_exchanges(&broker).await?;
+        Ok(Self { broker, client, has_delayed_exchanges, effort, progress: Progress::start() })
     }
 
     pub(crate) fn version(&self) -> &str {
@@ -49,8 +51,11 @@ impl Lab {
 
     /// The ways to wait that this broker offers.
     pub(crate) fn ways(&self) -> Vec<Way> {
-        let ways = [Way::Tiers, Way::Ladder(1), Way::Ladder(2), Way::Ladder(4), Way::Native, Way::InProcess];
-        ways.into_iter().filter(|way| *way != Way::Native || self.knows_delayed_retry()).collect()
+        let mut ways = vec![Way::Tiers, Way::Ladder(1), Way::Ladder(2), Way::Ladder(4)];
+        ways.extend(self.knows_delayed_retry().then_some(Way::Native));
+        ways.push(Way::InProcess);
+        ways.extend(self.has_delayed_exchanges.then_some(Way::DelayedExchange));
+        ways
     }
 
     /// The broker's CPU time so far, its operating system's share included. `None` if the broker is not ours to ask.
@@ -116,6 +121,17 @@ impl Lab {
         }
         Ok(())
     }
+}
+
+/// Whether the broker has the delayed-message plugin. Asked on a connection of its own: 3.10 closes it if not.
+async fn has_delayed_exchanges(broker: &Broker) -> Result<bool> {
+    let (client, name) = (broker.client().await?, Namespace::new("bench").queue("delay"));
+    let is_there =
+        client.declare_exchange(&name, "x-delayed-message", json!({ "x-delayed-type": "fanout" })).await.is_ok();
+    if is_there {
+        client.delete_exchange(&name).await?;
+    }
+    Ok(is_there)
 }
 
 /// The body of every message.

@@ -171,10 +171,14 @@ impl Client {
     fn send_to_wait(&mut self, way: Way, delivery: Delivery) {
         let millis = |millis: u64| AMQPValue::LongLongInt(millis as i64);
         let id = delivery.properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok()).unwrap_or(0);
-        let legs = if way == Way::Tiers { vec![Way::TIERS.as_millis() as u64] } else { way.legs(id) };
+        let legs = match way {
+            Way::Tiers | Way::DelayedExchange => vec![Way::TIERS.as_millis() as u64],
+            way => way.legs(id),
+        };
+        let wait_for = if way == Way::DelayedExchange { "x-delay" } else { "wait-for" };
         let mut headers = vec![
             ("return-to".to_owned(), text(&self.corner.queue)),
-            ("wait-for".to_owned(), millis(legs[0])),
+            (wait_for.to_owned(), millis(legs[0])),
             ("hop".to_owned(), AMQPValue::LongLongInt(1)),
         ];
         headers.extend(legs.windows(2).map(|legs| (format!("then-{}", legs[0]), millis(legs[1]))));
@@ -184,6 +188,7 @@ impl Client {
             (None, Way::Ladder(_) | Way::Spread) => {
                 (short(&format!("{namespace}.ladder")), delivery.routing_key.clone())
             }
+            (None, Way::DelayedExchange) => (short(&format!("{namespace}.delay")), delivery.routing_key.clone()),
             (None, _) => (short(&format!("{namespace}.wait")), delivery.routing_key.clone()),
         };
         self.send(exchange, key, &headers, delivery);

@@ -33,5 +33,10 @@ pub(crate) async fn compare(lab: &Lab) -> Result<usize> {
     if !lab.knows_delayed_retry() {
         println!("  native: not compared, because this broker does not know delayed retry (RabbitMQ has it from 4.3)");
     }
+    if !lab.has_delayed_exchanges {
+        println!(
+            "  delayed exchange: not compared, because this broker has no plugin rabbitmq_delayed_message_exchange"
+        );
+    }
     Ok(failed)
 }

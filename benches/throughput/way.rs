@@ -12,6 +12,8 @@ pub(crate) enum Way {
     /// As many legs, from wait queue to wait queue.
     Ladder(u32),
     Native,
+    /// In an exchange of the delayed-message plugin.
+    DelayedExchange,
     /// For a shorter time, because what waits in the process counts against the prefetch, which would bound the rate.
     InProcess,
     /// On the ladder of the default settings, each message for a time of its own.
@@ -27,7 +29,7 @@ impl Way {
         match self {
             // No whole number of milliseconds makes exactly two seconds of four legs.
             Self::Ladder(_) | Self::Spread => Duration::from_millis(self.legs(id).into_iter().sum()),
-            Self::Tiers | Self::Native => Self::TIERS,
+            Self::Tiers | Self::Native | Self::DelayedExchange => Self::TIERS,
             Self::InProcess => Self::IN_PROCESS,
         }
     }
@@ -36,7 +38,7 @@ impl Way {
     pub(crate) fn longest_wait(self) -> Duration {
         match self {
             Self::Spread => Duration::from_secs(30),
-            Self::Tiers | Self::Ladder(_) | Self::Native | Self::InProcess => self.wait(0),
+            Self::Tiers | Self::Ladder(_) | Self::Native | Self::DelayedExchange | Self::InProcess => self.wait(0),
         }
     }
 
@@ -51,7 +53,7 @@ impl Way {
                 let rungs = (0..5).rev().map(|bit| 1 << bit).filter(|rung| seconds & rung > 0);
                 rungs.map(|rung| rung * 1_000).collect()
             }
-            Self::Tiers | Self::Native | Self::InProcess => Vec::new(),
+            Self::Tiers | Self::Native | Self::DelayedExchange | Self::InProcess => Vec::new(),
         }
     }
 
@@ -62,6 +64,7 @@ impl Way {
             Self::Ladder(2) => "ladder, 2 legs",
             Self::Ladder(_) => "ladder, 4 legs",
             Self::Native => "native",
+            Self::DelayedExchange => "delayed exchange",
             Self::InProcess => "in-process, 50 ms",
             Self::Spread => "ladder, random delays",
         }
@@ -71,7 +74,7 @@ impl Way {
     pub(crate) fn length(self) -> &'static str {
         match self {
             Self::Spread => "1 s to 30 s",
-            Self::Tiers | Self::Ladder(_) | Self::Native => "about 2 s",
+            Self::Tiers | Self::Ladder(_) | Self::Native | Self::DelayedExchange => "about 2 s",
             Self::InProcess => "50 ms",
         }
     }
@@ -82,6 +85,7 @@ impl Way {
             Self::Tiers => WaitStrategy::Tiers,
             Self::Ladder(_) | Self::Spread => WaitStrategy::Ladder,
             Self::Native => WaitStrategy::Native,
+            Self::DelayedExchange => WaitStrategy::DelayedExchange,
             Self::InProcess => WaitStrategy::InProcess,
         });
         if let Self::Ladder(_) = self

@@ -50,7 +50,7 @@ use supervisor::Consumer;
 use traces::Receiver;
 use witness::{Sent, Witness};
 
-/// Shows rehop at work on a throwaway broker, in under a minute
+/// Shows rehop at work on a throwaway broker, in about a minute
 #[derive(Debug, Parser)]
 struct Args {
     /// How many orders to publish

@@ -1,12 +1,12 @@
 //! What is counted, logged and reported when a delivery has ended.
 
 use crate::consume::attempt::Attempt;
-use crate::consume::context::now;
 use crate::consume::settle::Settled;
 use crate::failure::Failure;
 use crate::handler::FailureEvent;
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
+use crate::timestamp::Timestamp;
 use crate::wire::receipt::Parking;
 
 impl Attempt {
@@ -18,7 +18,7 @@ impl Attempt {
         let outcome = match settled {
             Settled::Done(outcome) => outcome,
             Settled::TooLate => {
-                context.tally.update(|summary| summary.too_late += 1);
+                context.summary.update(|summary| summary.too_late += 1);
                 tracing::warn!(
                     queue, %chain, attempt, error,
                     "the message could not be settled in time, or its channel is gone; the broker delivers it again"
@@ -26,12 +26,12 @@ impl Attempt {
                 return;
             }
         };
-        context.tally.settled(outcome);
+        context.summary.settled(outcome);
         if let Some(replay) = &ledger.replay {
             context.metrics.replayed(outcome);
             context.receipts.send(replay, outcome, |reason| self.parking(reason, failure));
         }
-        context.metrics.settled(outcome, attempt, now().since(ledger.first_seen));
+        context.metrics.settled(outcome, attempt, Timestamp::now().since(ledger.first_seen));
         match outcome {
             Outcome::Ack => tracing::trace!(queue, %chain, attempt, "message handled"),
             Outcome::Requeue | Outcome::Wait(_) => self.log_retry(outcome, failure),
@@ -46,7 +46,7 @@ impl Attempt {
 
     /// What the headers of the parked copy say as well.
     fn parking(&self, reason: Reason, failure: Option<&Failure>) -> Parking {
-        let at = now();
+        let at = Timestamp::now();
         Parking {
             queue: self.context.config.queue.clone(),
             chain_id: self.chain.id.to_string(),
@@ -65,7 +65,7 @@ impl Attempt {
             return;
         };
         let (class, error) = (failure.class(), failure.message());
-        if self.context.failures.is_first(class, now()) {
+        if self.context.failures.is_first(class, Timestamp::now()) {
             tracing::info!(
                 queue, class, %chain, attempt, outcome, error,
                 "attempt failed; it is retried, and further failures of this class are counted once a minute"

@@ -36,7 +36,14 @@ impl AckTimeout {
         }
     }
 
-    /// The broker has taken back a message after this time. Whether that was not known.
+    /// How long a delivery may wait for its handler. Half of [`settle_limit`](Self::settle_limit); all of it in an ordered queue, because
+    /// what that holds can only go back all together.
+    pub(crate) fn hold_limit(&self, is_ordered: bool) -> Duration {
+        let limit = self.settle_limit();
+        if is_ordered { limit } else { limit / 2 }
+    }
+
+    /// Notes that the broker took back a message after this time. Returns whether this is shorter than what was known.
     pub(crate) fn shown(&self, timeout: Duration) -> bool {
         self.known.fetch_min(millis(timeout), Ordering::Relaxed) > millis(timeout)
     }
@@ -44,6 +51,12 @@ impl AckTimeout {
 
 fn millis(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether a delivery may wait here for an attempt that ends at this time, if the broker takes it back soon after `until`. In an ordered
+/// queue it would be overtaken if it went back alone, so there it waits in any case, and all that the queue holds is given up in time.
+pub(crate) fn can_be_held(is_ordered: bool, ends: Instant, until: Instant) -> bool {
+    is_ordered || ends <= until
 }
 
 /// The timeout that the broker names when it closes a channel over it (3.10 and 4.0).
@@ -142,6 +155,20 @@ mod tests {
         assert_eq!([10, 10, 20].map(|short| timeout.shown(seconds(short))), [true, false, false]);
         assert_eq!(timeout.settle_limit(), Duration::from_millis(9_500));
         assert_eq!(AckTimeout::new(seconds(1_800), WaitStrategy::Tiers).settle_limit(), seconds(1_710));
+    }
+
+    #[test]
+    fn a_delivery_may_wait_for_half_of_the_timeout_and_in_an_ordered_queue_for_nearly_all_of_it() {
+        let timeout = AckTimeout::new(seconds(200), WaitStrategy::InProcess);
+        assert_eq!([true, false].map(|is_ordered| timeout.hold_limit(is_ordered).as_secs()), [190, 95]);
+    }
+
+    #[test]
+    fn what_would_end_too_late_is_not_held_unless_others_would_overtake_it() {
+        let until = Instant::now();
+        let may_wait = |ends| [true, false].map(|is_ordered| can_be_held(is_ordered, ends, until));
+        assert_eq!(may_wait(until), [true, true]);
+        assert_eq!(may_wait(until + Duration::from_nanos(1)), [true, false]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::consume::context::{InFlight, QueueContext, now};
+use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::settler::Settler;
 use crate::message::Delivery;
 use crate::telemetry::spans::{Chain, ProcessSpan};
@@ -38,7 +38,7 @@ impl Attempt {
         let chain = held.map_or_else(|| Self::chain(&context, &delivery, received), |chain| *chain);
         if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
             let (place, ended) = match is_held {
-                true => (context.config.queue.clone(), now()),
+                true => (context.config.queue.clone(), Timestamp::now()),
                 false => (context.names.holder(wait.path, wait.leg), received),
             };
             context.tracer.waited(&chain, &delivery, &place, ended);

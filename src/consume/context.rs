@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use lapin::types::ShortString;
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use crate::broker::name::short;
 use crate::consume::early::EarlyReturns;
 use crate::consume::failure_log::FailureLog;
 use crate::consume::receipts::Receipts;
-use crate::consume::summary::Tally;
+use crate::consume::summary::LiveSummary;
 use crate::error::Error;
 use crate::handler::AnyHandler;
 use crate::message::Source;
@@ -42,7 +42,7 @@ pub(crate) struct QueueContext {
     pub(crate) settling_waits: watch::Receiver<bool>,
     pub(crate) tracer: QueueTracer,
     pub(crate) metrics: QueueMetrics,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) summary: Arc<LiveSummary>,
     pub(crate) state: Arc<QueueState>,
     pub(crate) warned: WarnOnce,
     pub(crate) failures: Arc<FailureLog>,
@@ -69,7 +69,7 @@ impl QueueContext {
         handler: Box<dyn AnyHandler>,
         (publisher, receipts, settling_waits): (&CopyPublisher, &Receipts, watch::Receiver<bool>),
         instruments: &Instruments,
-        tally: &Arc<Tally>,
+        summary: &Arc<LiveSummary>,
         state: Arc<QueueState>,
     ) -> Result<Self, Error> {
         let (queue, names) = (config.queue.as_str(), Names::new(&settings.namespace));
@@ -114,7 +114,7 @@ impl QueueContext {
             publisher: publisher.clone(),
             receipts: receipts.clone(),
             settling_waits,
-            tally: tally.clone(),
+            summary: summary.clone(),
             warned: WarnOnce::default(),
             early: EarlyReturns::default(),
             failures: Arc::new(FailureLog::new(queue)),
@@ -138,13 +138,13 @@ impl QueueContext {
     pub(crate) fn consuming(&self) {
         tracing::info!(queue = %self.config.queue, "consuming");
         self.metrics.consuming(true);
-        self.state.consuming(now());
+        self.state.consuming(Timestamp::now());
     }
 
     /// The queue is not consumed from now on. `error` says why, unless the service is stopping.
     pub(crate) fn not_consuming(&self, error: Option<&Error>) {
         self.metrics.consuming(false);
-        self.state.not_consuming(error, now());
+        self.state.not_consuming(error, Timestamp::now());
     }
 }
 
@@ -171,11 +171,6 @@ impl Drop for InFlight {
         self.0.metrics.released();
         self.0.state.released();
     }
-}
-
-/// The clock of the code that does I/O. Decisions get the time as an argument.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from(SystemTime::now())
 }
 
 /// Warns once about each header, however many messages carry the same mistake.

@@ -1,7 +1,7 @@
 //! Logs how often attempts have failed that have no log line of their own.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::consume::failure_counts::{Count, FailureCounts};
 use crate::timestamp::Timestamp;
@@ -28,7 +28,7 @@ impl FailureLog {
 
     /// Logs what is left when the run ends.
     pub(crate) fn end(&self) {
-        self.log(self.with(|counts| counts.rest(Timestamp::from(SystemTime::now()))));
+        self.log(self.with(|counts| counts.rest(Timestamp::now())));
     }
 
     fn log(&self, counts: Vec<Count>) {
@@ -48,7 +48,7 @@ pub(crate) async fn log_counts(logs: Vec<Arc<FailureLog>>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         for log in &logs {
-            log.log(log.with(|counts| counts.due(Timestamp::from(SystemTime::now()))));
+            log.log(log.with(|counts| counts.due(Timestamp::now())));
         }
     }
 }

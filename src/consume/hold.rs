@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::consume::ack_timeout::can_be_held;
 use crate::consume::attempt::{Attempt, Unacked};
 use crate::failure::Failure;
 use crate::message::Delivery;
@@ -38,8 +39,8 @@ impl Attempt {
         };
         let delay = wait.map_or(Duration::ZERO, |wait| wait.due.since(since));
         let ends = Instant::now() + delay + self.context.config.handler_timeout;
-        let fits = self.context.config.order != Order::None || ends <= self.settler.until;
-        fits.then_some(wait)
+        let is_ordered = self.context.config.order != Order::None;
+        can_be_held(is_ordered, ends.into_std(), self.settler.until.into_std()).then_some(wait)
     }
 
     /// What becomes of a delivery that would be held, and cannot be.

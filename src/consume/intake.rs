@@ -94,6 +94,11 @@ impl Intake {
         self.change(|inbox, now| inbox.take_late(queue, now))
     }
 
+    /// Deliveries that no handler has seen, and that should go back because the broker has ended their subscription.
+    pub(crate) fn take_unseen(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
+        self.change(|inbox, _| inbox.take_unseen(queue))
+    }
+
     /// When to call [`tick`](Self::tick) if nothing else happens.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         self.lock().wake_at(Instant::now())
@@ -278,7 +283,7 @@ impl Slot {
 fn hand_back_last(unacked: &Unacked) {
     // An ordered queue's deliveries go back, in their order, when the channel closes.
     if unacked.context.config.order == Order::None && unacked.hand_back() {
-        unacked.context.tally.update(|summary| summary.handed_back += 1);
+        unacked.context.summary.update(|summary| summary.handed_back += 1);
     }
 }
 

@@ -1,27 +1,28 @@
 //! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, hands back what no handler will
 //! see.
 
+mod subscriptions;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use lapin::message::Delivery as Incoming;
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::ShortString;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
 use lapin::{Channel, Connection};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use subscriptions::Subscriptions;
+
 use crate::broker::connection::Link;
-use crate::broker::declare::table;
 use crate::broker::keeper::Keeper;
 use crate::consume::ack_timeout::{AckTimeout, Unsettled, named_in};
 use crate::consume::attempt::Unacked;
-use crate::consume::context::{InFlight, QueueContext, now};
+use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{Fingerprint as _, QueueIndex, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::settler::{Settler, SettlingChannel};
@@ -29,7 +30,8 @@ use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
 use crate::settings::Order;
 use crate::shutdown::Shutdown;
-use crate::topology::{Topology, announced};
+use crate::timestamp::Timestamp;
+use crate::topology::Topology;
 use crate::wait::WaitStrategy;
 
 /// Why a session ended.
@@ -76,14 +78,6 @@ pub(crate) struct Session<'a> {
     _lost_with_the_session: DropGuard,
 }
 
-/// A subscription's prefetch is fixed, so a wider window needs an additional subscription, and a narrower one needs new ones.
-#[derive(Default)]
-struct Subscriptions {
-    streams: Vec<lapin::Consumer>,
-    /// The sum over all subscriptions.
-    prefetch: u16,
-}
-
 /// How often a channel without a subscription is checked: nothing else notices its end.
 const CHECK_CHANNEL_EVERY: Duration = Duration::from_millis(500);
 
@@ -93,9 +87,9 @@ const ARRIVED_KEPT: usize = 1_000;
 /// What is due may concern another queue, so a session does not ask again at once.
 const SOONEST_WAKE: Duration = Duration::from_millis(50);
 
-/// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until then a declare finds the queue,
-/// and the binding that follows may find none: the broker then closes the whole connection with 541 (4.3).
-const DELETION: Duration = Duration::from_millis(100);
+/// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until then the queue may still be found,
+/// and the binding that follows a declare may find none: the broker then closes the whole connection with 541 (4.3).
+const DELETION: Duration = Duration::from_millis(300);
 
 /// The broker does not say which.
 const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's \
@@ -241,7 +235,7 @@ impl<'a> Session<'a> {
     }
 
     fn read(&self, incoming: Incoming) -> Unacked {
-        let received = now();
+        let received = Timestamp::now();
         let Incoming { delivery_tag, exchange, routing_key, redelivered, properties, data, .. } = incoming;
         let (context, address) = (self.queue.context.clone(), Address { exchange, routing_key });
         let (ledger, origin, ignored) = context.contract.read(&address, redelivered, &properties, received);
@@ -305,11 +299,9 @@ impl<'a> Session<'a> {
     /// at the delivery limit.
     fn taken_back_after(&self, timeout: Duration) {
         let WorkQueue { ack_timeout, context, .. } = self.queue;
-        context.tally.update(|summary| summary.taken_back += 1);
+        context.summary.update(|summary| summary.taken_back += 1);
         if ack_timeout.shown(timeout) {
-            let limit = ack_timeout.settle_limit();
-            // What an ordered queue holds can only go back all together, so it may stay for longer.
-            self.queue.intake.limit_hold(self.queue.index, if self.is_ordered() { limit } else { limit / 2 });
+            self.queue.intake.limit_hold(self.queue.index, ack_timeout.hold_limit(self.is_ordered()));
             let text = humantime::format_duration;
             // It is measured here, so it differs a little from the broker's.
             let whole = Duration::from_secs((timeout + Duration::from_millis(500)).as_secs().max(1));
@@ -324,7 +316,8 @@ impl<'a> Session<'a> {
     }
 
     /// The broker has ended the subscription: the queue was deleted, its node went away, or (from 4.3 on) a message was not
-    /// settled in time. What is unsettled can still be settled here.
+    /// settled in time. What is unsettled can still be settled here. What no handler has seen may be late soon, too, so it is handed back
+    /// unless its queue is gone. With delayed retries it stays: the broker would count it, or make it wait.
     async fn cancelled(&mut self) -> Result<(), Error> {
         self.check_channel()?;
         if self.is_ordered() {
@@ -333,8 +326,12 @@ impl<'a> Session<'a> {
         }
         self.unsubscribe().await?;
         tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
+        let is_native = self.queue.context.config.policy.strategy.kind() == WaitStrategy::Native;
+        if self.still_exists().await && !is_native {
+            let unseen = self.queue.intake.take_unseen(self.queue.index);
+            self.hand_back(&unseen, "the broker cancelled their subscription");
+        }
         let declare = async {
-            tokio::time::sleep(DELETION).await;
             // After an ack timeout, each further one would make one more copy of all that is held.
             self.queue.publishing.unblocked().await;
             self.queue.keeper.declare(&self.connection, &self.queue.topology).await
@@ -345,93 +342,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A wider window needs one more subscription, without a pause. For a narrower one, all must be cancelled; what is under way
-    /// still arrives.
-    async fn resize(&mut self) -> Result<(), Error> {
-        let wanted = *self.window.borrow_and_update();
-        if wanted < self.subscriptions.prefetch {
-            self.unsubscribe_when_full().await?;
-            // A delivery that was under way may be a suspect, and nothing else may be taken while a suspect is held.
-            if *self.window.borrow() != wanted {
-                return Ok(());
+    /// Whether the queue is there each time until the broker would have deleted it. What came from a deleted queue can go back nowhere,
+    /// even if another process declares the queue again, so one look is not enough. A queue that is declared again between two looks
+    /// is not noticed.
+    async fn still_exists(&self) -> bool {
+        let until = Instant::now() + DELETION;
+        let looking = async {
+            let channel = self.connection.create_channel().await?;
+            loop {
+                let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+                let queue = self.queue.context.addresses.queue.clone();
+                channel.queue_declare(queue, options, FieldTable::default()).await?;
+                if Instant::now() >= until {
+                    return channel.close(200, "done".into()).await;
+                }
+                tokio::time::sleep(DELETION / 30).await;
             }
-        }
-        if wanted > self.subscriptions.prefetch {
-            self.set_prefetch(wanted - self.subscriptions.prefetch).await?;
-            self.queue.intake.subscribed(self.queue.index, wanted);
-            self.subscriptions.prefetch = wanted;
-            let stream = self.consume().await?;
-            self.subscriptions.streams.push(stream);
-        }
-        Ok(())
-    }
-
-    async fn set_prefetch(&self, prefetch: u16) -> Result<(), Error> {
-        let setting = self.channel.basic_qos(prefetch, BasicQosOptions::default());
-        self.answer("setting the prefetch", setting).await
-    }
-
-    async fn consume(&self) -> Result<lapin::Consumer, Error> {
-        let what = format!("consuming queue {:?}", self.name());
-        let queue = self.queue.context.addresses.queue.clone();
-        let announced = announced(&self.queue.context.names, &self.queue.context.config);
-        let (options, arguments) = (BasicConsumeOptions::default(), table(&announced)?);
-        self.answer(&what, self.channel.basic_consume(queue, ShortString::default(), options, arguments)).await
-    }
-
-    /// Ends all subscriptions when nothing is on its way to them, because the broker would count it.
-    async fn unsubscribe_when_full(&mut self) -> Result<(), Error> {
-        let shutdown = &self.queue.shutdown;
-        let was_cancelled = tokio::select! {
-            filled = self.fill_up() => filled?,
-            // What is taken now would only be handed back, which 3.10 and 4.0 count too. The subscriptions end with the session.
-            () = shutdown.requested() => return Ok(()),
         };
-        if was_cancelled { self.cancelled().await } else { self.unsubscribe().await }
-    }
-
-    /// Takes what comes until the subscriptions may end. Returns whether the broker has ended one.
-    async fn fill_up(&mut self) -> Result<bool, Error> {
-        while self.subscriptions.prefetch > 0
-            && let Some(ask_at) = self.queue.intake.fill_until(self.queue.index)
-        {
-            tokio::select! {
-                biased;
-                item = self.subscriptions.next() => if self.receive(item)? {
-                    return Ok(true);
-                },
-                () = tokio::time::sleep_until(ask_at.into()) => {}
-            }
-        }
-        Ok(false)
-    }
-
-    /// Ends all subscriptions, and takes what is under way.
-    ///
-    /// # Errors
-    ///
-    /// When the channel is lost, or must be given up.
-    async fn unsubscribe(&mut self) -> Result<(), Error> {
-        let ended = std::mem::take(&mut self.subscriptions);
-        if ended.prefetch == 0 {
-            return Ok(());
-        }
-        let taken = self.end(ended).await?;
-        self.queue.intake.arrive(self.queue.index, taken);
-        self.queue.intake.subscribed(self.queue.index, 0);
-        Ok(())
-    }
-
-    async fn end(&self, mut ended: Subscriptions) -> Result<Vec<Unacked>, Error> {
-        let cancel = |stream: &lapin::Consumer| self.channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
-        self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
-        let mut taken = Vec::new();
-        for stream in &mut ended.streams {
-            while let Some(Some(Ok(incoming))) = stream.next().now_or_never() {
-                taken.push(self.read(incoming));
-            }
-        }
-        Ok(taken)
+        let looked = self.queue.shutdown.answer("looking for the queue", self.queue.answer_timeout, looking).await;
+        tokio::time::sleep_until(until).await;
+        looked.is_ok()
     }
 
     /// Hands back what no handler has seen, after the subscription has ended: otherwise the broker would deliver it here again,
@@ -441,7 +371,7 @@ impl<'a> Session<'a> {
         if self.is_ordered() {
             // To cancel, or to give back single messages, would let others overtake them. All go back when the channel closes.
             let left = self.queue.intake.drain(self.queue.index).len() as u64;
-            return self.queue.context.tally.update(|summary| summary.handed_back += left);
+            return self.queue.context.summary.update(|summary| summary.handed_back += left);
         }
         if let Err(error) = self.unsubscribe().await {
             tracing::debug!(%error, "the channel was gone before the subscription ended");
@@ -472,7 +402,7 @@ impl<'a> Session<'a> {
         }
         let handed_back = unseen.iter().filter(|taken| taken.hand_back()).count();
         tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that no handler has seen: {why}");
-        self.queue.context.tally.update(|summary| summary.handed_back += handed_back as u64);
+        self.queue.context.summary.update(|summary| summary.handed_back += handed_back as u64);
     }
 
     fn check_channel(&self) -> Result<(), Error> {
@@ -492,16 +422,5 @@ impl<'a> Session<'a> {
 
     fn lost_by(&self, problem: Problem) -> Error {
         Error::Lost { what: format!("consuming queue {:?}", self.name()), problem }
-    }
-}
-
-impl Subscriptions {
-    /// The next delivery, of any of them; `None` when the broker has ended one. If there is no subscription, this never completes.
-    async fn next(&mut self) -> Option<lapin::Result<Incoming>> {
-        std::future::poll_fn(|context| {
-            let mut polled = self.streams.iter_mut().map(|stream| stream.poll_next_unpin(context));
-            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
-        })
-        .await
     }
 }

@@ -90,11 +90,11 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Counts during a run.
+/// The summary of a run that has not ended.
 #[derive(Debug, Default)]
-pub(crate) struct Tally(Mutex<Summary>);
+pub(crate) struct LiveSummary(Mutex<Summary>);
 
-impl Tally {
+impl LiveSummary {
     pub(crate) fn settled(&self, outcome: Outcome) {
         self.update(|summary| match outcome {
             Outcome::Ack => summary.handled += 1,
@@ -113,7 +113,7 @@ impl Tally {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(crate) fn summary(&self) -> Summary {
+    pub(crate) fn so_far(&self) -> Summary {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -100,7 +100,7 @@ impl Worker {
         if tokio::time::timeout_at(shutdown.handlers_until(), intake.idle(*index)).await.is_err() {
             let unfinished = intake.running(*index) as u64;
             tracing::warn!(queue = %context.config.queue, unfinished, "the grace time is over; leaving messages to the broker");
-            context.tally.update(|summary| {
+            context.summary.update(|summary| {
                 summary.unfinished += unfinished;
                 summary.stopped = Stopped::GraceOver;
             });

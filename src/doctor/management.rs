@@ -1,6 +1,6 @@
 //! What the doctor asks the management API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -25,9 +25,7 @@ impl Api {
         seen.ladder_exchanges = self.ladder_exchanges(&subject.names).await?;
         seen.consumers = self.consumers(&subject.names).await?;
         for exchange in &subject.topology.exchanges {
-            if let Some(details) =
-                self.get(&["exchanges", &self.vhost, &exchange.name]).await.map_err(|it| it.of("exchanges"))?
-            {
+            if let Some(details) = self.exchange(&exchange.name).await? {
                 seen.exchanges.insert(exchange.name.clone(), details);
             }
         }
@@ -35,6 +33,11 @@ impl Api {
             if let Some(details) = self.queue(&queue.name).await? {
                 seen.queues.insert(queue.name.clone(), details);
                 seen.bindings.insert(queue.name.clone(), self.bindings(&queue.name).await?);
+            }
+        }
+        for exchange in other_dead_letter_exchanges(subject, &seen) {
+            if let Some(details) = self.exchange(&exchange).await? {
+                seen.exchanges.insert(exchange, details);
             }
         }
         for binding in &subject.topology.exchange_bindings {
@@ -57,6 +60,10 @@ impl Api {
         self.get(&["queues", &self.vhost, name]).await.map_err(|refusal| refusal.of("queues"))
     }
 
+    async fn exchange(&self, name: &str) -> Result<Option<ExchangeDetails>, String> {
+        self.get(&["exchanges", &self.vhost, name]).await.map_err(|refusal| refusal.of("exchanges"))
+    }
+
     pub(super) async fn bindings(&self, queue: &str) -> Result<Vec<BindingDetails>, String> {
         let bindings = self.get(&["queues", &self.vhost, queue, "bindings"]).await.map_err(|it| it.of("bindings"))?;
         Ok(bindings.unwrap_or_default())
@@ -73,8 +80,7 @@ impl Api {
         let prefix = names.after_prefix();
         let mut found: Vec<ExchangeDetails> = self.list("exchanges", &prefix).await?;
         found.retain(|exchange| exchange.name.starts_with(&prefix));
-        let first = self.get(&["exchanges", &self.vhost, &names.ladder()]).await.map_err(|it| it.of("exchanges"))?;
-        found.extend(first);
+        found.extend(self.exchange(&names.ladder()).await?);
         Ok(found)
     }
 
@@ -118,6 +124,12 @@ impl Api {
             page += 1;
         }
     }
+}
+
+/// The exchanges that the queues dead-letter to, but for those that the settings ask for. Most often there are none.
+fn other_dead_letter_exchanges(subject: &Subject, seen: &Management) -> BTreeSet<String> {
+    let named = seen.queues.values().filter_map(QueueDetails::dead_letter_exchange);
+    named.filter(|exchange| !subject.is_own_exchange(exchange)).map(str::to_owned).collect()
 }
 
 /// Which of two samples has fewer stuck messages: a busy queue always has some on their way, and a stuck one keeps them.

@@ -78,6 +78,7 @@ pub(super) struct Management {
     pub(super) queues: BTreeMap<String, QueueDetails>,
     /// The bindings of each queue.
     pub(super) bindings: BTreeMap<String, Vec<BindingDetails>>,
+    /// Those of the topology, and those that its queues dead-letter to.
     pub(super) exchanges: BTreeMap<String, ExchangeDetails>,
     /// The bindings of exchanges to each exchange that the topology binds others to.
     pub(super) sources: BTreeMap<String, Vec<BindingDetails>>,
@@ -257,6 +258,19 @@ impl QueueDetails {
             _ => argument.or(policy),
         };
         value.and_then(Value::as_str)
+    }
+
+    /// The exchange that it dead-letters to, unless that is the default exchange, which always exists.
+    pub(super) fn dead_letter_exchange(&self) -> Option<&str> {
+        self.text("dead-letter-exchange").filter(|exchange| !exchange.is_empty())
+    }
+
+    /// Whether the broker keeps what it dead-letters until another queue has it. Any other overflow makes at-least-once silently
+    /// at-most-once (3.10, 4.0 and 4.3).
+    pub(super) fn dead_letters_at_least_once(&self) -> bool {
+        self.kind == "quorum"
+            && self.text("dead-letter-strategy") == Some("at-least-once")
+            && self.text("overflow") == Some("reject-publish")
     }
 
     /// The delayed retries in effect, in milliseconds. `None`: messages that are returned come again at once.

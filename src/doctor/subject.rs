@@ -45,10 +45,14 @@ impl Subject {
         queues.map(|queue| queue.name.as_str()).collect()
     }
 
+    /// Whether the settings ask for this exchange.
+    pub(super) fn is_own_exchange(&self, name: &str) -> bool {
+        self.topology.exchanges.iter().any(|exchange| exchange.name == name)
+    }
+
     /// The publishers' exchanges, which somebody else declares.
     pub(super) fn foreign_exchanges(&self) -> BTreeSet<&str> {
-        let own = |name: &str| self.topology.exchanges.iter().any(|exchange| exchange.name == name);
         let bound = self.topology.bindings.iter().map(|binding| binding.exchange.as_str());
-        bound.filter(|exchange| !own(exchange)).collect()
+        bound.filter(|exchange| !self.is_own_exchange(exchange)).collect()
     }
 }

@@ -1,7 +1,5 @@
 //! The queue that a message was consumed from.
 
-use std::time::SystemTime;
-
 use crate::failure::Failure;
 use crate::retry::decision::{Decision, decide};
 use crate::retry::ledger::Ledger;
@@ -26,7 +24,7 @@ impl Source {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.now.unwrap_or_else(|| Timestamp::from(SystemTime::now()))
+        self.now.unwrap_or_else(Timestamp::now)
     }
 }
 

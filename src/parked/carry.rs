@@ -11,13 +11,14 @@ use crate::error::Error;
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
+use crate::parked::job::Job;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
-use crate::parked::order::{Observe, Order, StopSignal};
 use crate::parked::progress::{Progress, Tally};
 use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
 use crate::parked::under_way::UnderWay;
+use crate::parked::watch::{Observe, StopSignal};
 use crate::telemetry::replay::ReplayTracer;
 
 /// How often progress is shown, and a reading of depths begins if none is running.
@@ -30,7 +31,7 @@ pub(crate) struct Carrier<'a> {
     pub(crate) session: &'a Session,
     pub(crate) interpreter: &'a Arc<Interpreter>,
     pub(crate) queue: &'a str,
-    pub(crate) order: Order<'a>,
+    pub(crate) job: Job<'a>,
     pub(crate) ramp: Ramp,
     pub(crate) book: FateBook,
     pub(crate) fates: Option<FateStream>,
@@ -78,7 +79,7 @@ impl<'a> Carrier<'a> {
         session: &'a Session,
         interpreter: &'a Arc<Interpreter>,
         queue: &'a str,
-        order: Order<'a>,
+        job: Job<'a>,
         ramp: Ramp,
         fates: Option<FateStream>,
         observe: Observe<'a>,
@@ -88,7 +89,7 @@ impl<'a> Carrier<'a> {
             session,
             interpreter,
             queue,
-            order,
+            job,
             ramp,
             book: FateBook::default(),
             fates,
@@ -107,8 +108,8 @@ impl<'a> Carrier<'a> {
         self.state.stray_at_start = self.read_depths().await?.stray;
         loop {
             let left = bound - self.tally.moved;
-            let look = Look::new(self.session, self.queue)?.with_prefetch(self.order.prefetch);
-            let mut look = look.moving(self.order.in_flight);
+            let look = Look::new(self.session, self.queue)?.with_prefetch(self.job.prefetch);
+            let mut look = look.moving(self.job.in_flight);
             let end = self.round(&mut look, &mut under_way, left).await;
             let given_back = look.give_back().await;
             match end? {
@@ -147,7 +148,7 @@ impl<'a> Carrier<'a> {
         reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
         let (mut seen, mut ready) = (0, None::<Ready>);
-        let hold_until = Instant::now() + self.order.hold;
+        let hold_until = Instant::now() + self.job.hold;
         let mut next_tick = Instant::now() + TICK;
         let end = loop {
             let now = Instant::now();
@@ -166,7 +167,7 @@ impl<'a> Carrier<'a> {
                 break if look.is_silent() { RoundEnd::Done } else { RoundEnd::HeldLong };
             }
             if let Some(Ready { message, .. }) = &ready {
-                let room = under_way.has_room(self.order.in_flight, message.size) && !self.state.is_paused;
+                let room = under_way.has_room(self.job.in_flight, message.size) && !self.state.is_paused;
                 match self.ramp.next(started, &self.book.fates, now) {
                     Next::Stop(_) => break RoundEnd::Done,
                     Next::Watch(until) => wake = wake.min(until),
@@ -183,7 +184,7 @@ impl<'a> Carrier<'a> {
                     },
                 }
             }
-            let is_enough = self.order.filter.limit.is_some_and(|limit| started >= limit);
+            let is_enough = self.job.filter.limit.is_some_and(|limit| started >= limit);
             let takes = ready.is_none() && seen < bound && !is_enough;
             if !takes && ready.is_none() && under_way.len() == 0 {
                 break RoundEnd::Done;
@@ -246,9 +247,9 @@ impl<'a> Carrier<'a> {
     /// Reads the depths that decide whether to go on.
     fn read_depths(&self) -> BoxFuture<'a, Result<Depths, Error>> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
-        let is_replay = matches!(self.order.action, Move::Replay { .. });
+        let is_replay = matches!(self.job.action, Move::Replay { .. });
         let stray = (is_replay && self.queue != stray).then_some(stray);
-        let destinations = self.order.max_ready.map(|_| self.state.destinations.clone()).unwrap_or_default();
+        let destinations = self.job.max_ready.map(|_| self.state.destinations.clone()).unwrap_or_default();
         Box::pin(async move {
             let stray = match stray {
                 Some(stray) => session.depth_if_any(&stray).await?,
@@ -268,7 +269,7 @@ impl<'a> Carrier<'a> {
         {
             self.ramp.stop(Stop::StrayGrew);
         }
-        self.state.is_paused = self.order.max_ready.is_some_and(|most| depths.deepest_destination > most);
+        self.state.is_paused = self.job.max_ready.is_some_and(|most| depths.deepest_destination > most);
     }
 
     fn show(&mut self) {

@@ -7,19 +7,30 @@ use crate::parked::carry::Carrier;
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::Filter;
+use crate::parked::job::Job;
 use crate::parked::operator::Parked;
-use crate::parked::order::{Observe, Order, StopSignal, in_flight};
 use crate::parked::place::Place;
 use crate::parked::progress::{Discarded, Progress, Restored, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
-use crate::parked::requests::{DiscardRequest, RestoreRequest};
+use crate::parked::requests::{DiscardRequest, RestoreRequest, in_flight};
 use crate::parked::session::Session;
+use crate::parked::watch::{Observe, StopSignal};
 
-/// Which messages are moved at once, without a ramp.
-struct Selection<'a> {
+/// What is asked for: to move these messages at once, without a ramp.
+struct MoveRequest<'a> {
     filter: &'a Filter,
     expect: Option<u64>,
+    why: Option<&'a str>,
     in_flight: Option<u16>,
+}
+
+/// How a move ended.
+struct Moved {
+    /// Names this operation.
+    run: String,
+    tally: Tally,
+    /// Why it stopped before its end.
+    stopped: Option<Stop>,
 }
 
 impl Parked {
@@ -28,41 +39,21 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// As [`replay`](Self::replay).
+    /// As [`replay`](Self::replay), and [`ParkedError::AlreadyDiscarded`] if this is the place [`Place::Discarded`].
     pub async fn discard(
         &self,
         request: &DiscardRequest,
         mut observe: impl FnMut(&Progress) + Send,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<Discarded, ParkedError> {
-        let session = self.session().await?;
-        let discarded = self.discard_in(&session, request, &mut observe, &mut pin!(stop)).await;
-        session.close().await;
-        discarded
-    }
-
-    async fn discard_in(
-        &self,
-        session: &Session,
-        request: &DiscardRequest,
-        observe: Observe<'_>,
-        stop: StopSignal<'_>,
-    ) -> Result<Discarded, ParkedError> {
-        let why = request.why.clone().unwrap_or_default();
-        tracing::info!(
-            queue = self.queue,
-            run = session.run,
-            selection = selection(&request.filter),
-            why,
-            "discard begins"
-        );
-        self.declare_discarded(session).await?;
-        let action = Move::Discard { why: why.clone(), from: self.queue.clone() };
-        let selection = Selection { filter: &request.filter, expect: request.expect, in_flight: request.in_flight };
-        let (tally, stopped, ended) = self.shift(session, action, &selection, observe, stop).await?;
-        tracing::info!(queue = self.queue, run = session.run, why, discarded = tally.moved, "discard ended");
-        ended?;
-        Ok(Discarded { run: session.run.clone(), tally, stopped })
+        if self.interpreter.place == Place::Discarded {
+            return Err(ParkedError::AlreadyDiscarded);
+        }
+        let DiscardRequest { filter, expect, why, in_flight } = request;
+        let action = Move::Discard { why: why.clone().unwrap_or_default(), from: self.queue.clone() };
+        let request = MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let Moved { run, tally, stopped } = self.shift(action, &request, &mut observe, &mut pin!(stop)).await?;
+        Ok(Discarded { run, tally, stopped })
     }
 
     /// Moves discarded messages back to the parked or stray queue that they were discarded from, with the headers that they had there.
@@ -71,7 +62,7 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// As [`replay`](Self::replay), and [`ParkedError::NotDiscarded`] at any other place than [`Place::Discarded`].
+    /// As [`replay`](Self::replay), and [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`].
     pub async fn restore(
         &self,
         request: &RestoreRequest,
@@ -81,62 +72,110 @@ impl Parked {
         if self.interpreter.place != Place::Discarded {
             return Err(ParkedError::NotDiscarded);
         }
-        let session = self.session().await?;
-        let restored = self.restore_in(&session, request, &mut observe, &mut pin!(stop)).await;
-        session.close().await;
-        restored
+        let RestoreRequest { filter, expect, why, in_flight } = request;
+        let request = MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let Moved { run, tally, stopped } = self.shift(Move::Restore, &request, &mut observe, &mut pin!(stop)).await?;
+        Ok(Restored { run, tally, stopped })
     }
 
-    async fn restore_in(
+    /// Moves everything that is selected, each copy confirmed before its original is acked.
+    async fn shift(
         &self,
-        session: &Session,
-        request: &RestoreRequest,
+        action: Move,
+        request: &MoveRequest<'_>,
         observe: Observe<'_>,
         stop: StopSignal<'_>,
-    ) -> Result<Restored, ParkedError> {
-        let why = request.why.as_deref().unwrap_or_default();
-        tracing::info!(
-            queue = self.queue,
-            run = session.run,
-            selection = selection(&request.filter),
-            why,
-            "restore begins"
-        );
-        let selection = Selection { filter: &request.filter, expect: request.expect, in_flight: request.in_flight };
-        let (tally, stopped, ended) = self.shift(session, Move::Restore, &selection, observe, stop).await?;
-        tracing::info!(queue = self.queue, run = session.run, why, restored = tally.moved, "restore ended");
-        ended?;
-        Ok(Restored { run: session.run.clone(), tally, stopped })
+    ) -> Result<Moved, ParkedError> {
+        let session = self.session().await?;
+        let shifted = self.shift_in(&session, action, request, observe, stop).await;
+        session.close().await;
+        shifted
     }
 
-    /// Moves everything that is selected, each copy confirmed before its original is acked. The last value is how it ended.
-    async fn shift(
+    /// Logs the beginning and the end, whatever the end is.
+    async fn shift_in(
         &self,
         session: &Session,
         action: Move,
-        selection: &Selection<'_>,
+        request: &MoveRequest<'_>,
         observe: Observe<'_>,
         stop: StopSignal<'_>,
-    ) -> Result<(Tally, Option<Stop>, Result<(), ParkedError>), ParkedError> {
+    ) -> Result<Moved, ParkedError> {
+        let (what, why) = (action.as_str(), request.why.unwrap_or_default());
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            selection = selection(request.filter),
+            why,
+            "{what} begins"
+        );
+        let mut moved = Moved { run: session.run.clone(), tally: Tally::default(), stopped: None };
+        let ended = self.shift_all(session, action, request, observe, stop, &mut moved).await;
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            why,
+            moved = moved.tally.moved,
+            stopped = moved.stopped.as_ref().map(tracing::field::display),
+            error = ended.as_ref().err().map(tracing::field::display),
+            "{what} ended"
+        );
+        ended.map(|()| moved)
+    }
+
+    async fn shift_all(
+        &self,
+        session: &Session,
+        action: Move,
+        request: &MoveRequest<'_>,
+        observe: Observe<'_>,
+        stop: StopSignal<'_>,
+        moved: &mut Moved,
+    ) -> Result<(), ParkedError> {
+        if matches!(action, Move::Discard { .. }) {
+            self.declare_discarded(session).await?;
+        }
         let depth = session.depth(&self.queue).await?;
         let mut ramp = Ramp::new(RampSettings::none());
-        self.check_expected(session, (selection.filter, selection.expect), &mut ramp, &mut *stop).await?;
-        let order = Order {
+        self.check_expected(session, (request.filter, request.expect), &mut ramp, &mut *stop).await?;
+        let job = Job {
             action,
-            filter: selection.filter,
+            filter: request.filter,
             to: None,
-            in_flight: in_flight(selection.in_flight),
+            in_flight: in_flight(request.in_flight),
             rate: None,
             max_ready: None,
             hold: self.hold(),
             prefetch: self.prefetch,
             limit: self.delivery_limit(session).await?,
         };
-        let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, order, ramp, None, observe, stop);
+        let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, job, ramp, None, observe, stop);
         let ended = match carrier.ramp.stopped() {
             Some(_) => Ok(()),
             None => carrier.run(depth).await,
         };
-        Ok((carrier.tally.clone(), carrier.ramp.stopped().cloned(), ended))
+        moved.stopped = carrier.ramp.stopped().cloned();
+        moved.tally = carrier.tally;
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::Settings;
+
+    fn at(place: Place) -> Parked {
+        Parked::open(&Settings::default(), place).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_discarded_is_not_discarded_again_and_only_that_is_restored() {
+        let discarded = at(Place::Discarded).discard(&DiscardRequest::default(), |_| {}, pending()).await;
+        assert!(matches!(discarded, Err(ParkedError::AlreadyDiscarded)), "{discarded:?}");
+        let restored = at(Place::Stray).restore(&RestoreRequest::default(), |_| {}, pending()).await;
+        assert!(matches!(restored, Err(ParkedError::NotDiscarded)), "{restored:?}");
     }
 }

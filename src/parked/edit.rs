@@ -16,13 +16,13 @@ use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::look::{Held, Look};
-use crate::parked::message::ParkedMessage;
+use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::operator::Parked;
-use crate::parked::order::{now, raw};
 use crate::parked::ramp::Fates;
 use crate::parked::requests::ListRequest;
 use crate::parked::session::Session;
 use crate::publish::channel;
+use crate::timestamp::Timestamp;
 use crate::wire::names::EDITED_AT;
 
 /// How to edit a message.
@@ -116,6 +116,10 @@ impl Parked {
     pub async fn edit(&self, request: &EditRequest) -> Result<Edited, ParkedError> {
         let session = self.session().await?;
         let edited = self.edit_in(&session, request).await;
+        if let Err(error) = &edited {
+            let why = request.why.as_deref().unwrap_or_default();
+            tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, %error, "edit ended");
+        }
         session.close().await;
         edited
     }
@@ -189,7 +193,7 @@ impl Parked {
         for seen in 0..depth {
             look.prepare(depth - seen).await?;
             let held = look.next(&mut stop).await?.ok_or_else(|| missing(seen))?;
-            let mut message = self.interpreter.read(raw(&held.delivery), 0);
+            let mut message = self.interpreter.read(Raw::of(&held.delivery), 0);
             if message.chain != request.chain {
                 look.keep(&held);
                 continue;
@@ -223,7 +227,7 @@ impl Parked {
         }
         let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
         let copy = |action: Move| {
-            let copied = self.interpreter.copy(&action, message, &held.delivery.properties, numbered, now());
+            let copied = self.interpreter.copy(&action, message, &held.delivery.properties, numbered, Timestamp::now());
             copied.map_err(|immovable| match immovable {
                 Immovable::NoDestination => ParkedError::NoDestination,
                 Immovable::TooLarge(problem) => ParkedError::TooLarge { chain: request.chain.clone(), problem },
@@ -232,7 +236,7 @@ impl Parked {
         let mut edited = copy(Move::Replay { deadline: request.deadline })?;
         let original = copy(Move::Discard { why, from: self.queue.clone() })?;
         let mut headers = edited.properties.headers().clone().unwrap_or_default();
-        headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(now().as_millis()));
+        headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
         edited.properties = edited.properties.with_headers(headers);
         publish(publishing, original, &held.delivery.data, self.broker.timeout).await?;
         publish(publishing, edited, &request.body, self.broker.timeout).await?;

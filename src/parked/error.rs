@@ -82,14 +82,17 @@ pub enum ParkedError {
     /// Only discarded messages can be restored.
     #[error("messages can be restored only out of the discarded queue")]
     NotDiscarded,
+    /// What is discarded already cannot be discarded again.
+    #[error("messages of the discarded queue are discarded already")]
+    AlreadyDiscarded,
     /// The message has changed since it was read.
     #[error("message {chain} is no longer what it was; look at it again")]
     Changed {
         /// Its chain.
         chain: String,
     },
-    /// A line of an import is not an exported message.
-    #[error("line {line} is not an exported message: {problem}")]
+    /// A line of an import cannot be imported: it is not an exported message, is masked, or belongs to another queue.
+    #[error("line {line} cannot be imported: {problem}")]
     BadLine {
         /// The line, from 1.
         line: u64,

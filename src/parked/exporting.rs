@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 
 use crate::parked::error::ParkedError;
-use crate::parked::export::Exported;
 use crate::parked::filter::{Content, Filter};
 use crate::parked::headers::headers_json;
+use crate::parked::json_line::Exported;
 use crate::parked::operator::Parked;
-use crate::parked::order::now;
+use crate::timestamp::Timestamp;
 
 impl Parked {
     /// Hands each message that passes the filter to `sink`, which ends the export by returning `false`. The messages stay in the queue.
@@ -24,7 +24,7 @@ impl Parked {
         mut sink: impl FnMut(Exported) -> bool,
     ) -> Result<u64, ParkedError> {
         let session = self.session().await?;
-        let (mut exported, now) = (0, now());
+        let (mut exported, now) = (0, Timestamp::now());
         let scanned = self
             .scan(&session, window, &mut self.stop.clone(), |message, held| {
                 let (properties, body) = (&held.delivery.properties, &held.delivery.data[..]);

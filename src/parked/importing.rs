@@ -1,6 +1,6 @@
 //! Imports exported messages.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -18,14 +18,14 @@ use crate::broker::name::short;
 use crate::error::Error;
 use crate::parked::copies::Immovable;
 use crate::parked::error::ParkedError;
-use crate::parked::export::Exported;
+use crate::parked::json_line::Exported;
 use crate::parked::message::Raw;
 use crate::parked::operator::Parked;
-use crate::parked::order::{StopSignal, in_flight};
 use crate::parked::place::Place;
 use crate::parked::prefetch::BYTES_UNDER_WAY;
-use crate::parked::requests::ImportRequest;
+use crate::parked::requests::{ImportRequest, in_flight};
 use crate::parked::session::Session;
+use crate::parked::watch::StopSignal;
 use crate::publish::channel;
 use crate::timestamp::Timestamp;
 
@@ -76,8 +76,9 @@ impl Parked {
         imported
     }
 
-    /// Checks that each of these messages can be imported, and that the queue exists. Returns how many there are, including those that the
-    /// queue already has.
+    /// Checks that each of these messages can be imported, and that what it needs exists. For parked messages that is the parked queue and
+    /// the work queue of each; for stray ones the stray queue; for discarded ones nothing, because the import declares their queue. Returns
+    /// how many messages there are, including those that the queue already has.
     ///
     /// # Errors
     ///
@@ -87,13 +88,18 @@ impl Parked {
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
     ) -> Result<u64, ParkedError> {
         let mut count = 0;
+        let mut queues = BTreeSet::new();
         for (line, message) in (1..).zip(messages) {
-            self.prepared(&message?, line)?;
+            queues.extend(self.prepared(&message?, line)?.work_queue);
             count += 1;
         }
         // The discarded queue need not exist: the import declares it.
         if self.interpreter.place != Place::Discarded {
-            self.depth().await?;
+            queues.insert(self.queue.clone());
+            let session = self.session().await?;
+            let looked = look_at_each(&session, &queues).await;
+            session.close().await;
+            looked?;
         }
         Ok(count)
     }
@@ -232,7 +238,7 @@ impl Parked {
         let Some(other) = other else { return Ok(Some(queue.clone())) };
         let parked = self.resolved.queue(other).map_err(|error| error.to_string())?.parked;
         if parked != self.queue {
-            return Err(format!("its message belongs to queue {other:?}, which parks in {parked:?}; import it there"));
+            return Err(format!("it belongs to queue {other:?}, which parks in {parked:?}; import it there"));
         }
         Ok(Some(other.clone()))
     }
@@ -295,6 +301,13 @@ impl Unconfirmed<'_> {
         }
         ended
     }
+}
+
+async fn look_at_each(session: &Session, queues: &BTreeSet<String>) -> Result<(), Error> {
+    for queue in queues {
+        session.depth(queue).await?;
+    }
+    Ok(())
 }
 
 fn identity(chain: &str, body: &[u8]) -> u64 {

@@ -11,10 +11,10 @@ use crate::parked::headers::headers_json;
 use crate::parked::look::Held;
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
-use crate::parked::order::{StopSignal, now};
 use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::requests::{ListRequest, Listing};
 use crate::parked::session::Session;
+use crate::parked::watch::StopSignal;
 use crate::timestamp::Timestamp;
 
 /// After so many messages what was seen is shown for the first time.
@@ -22,7 +22,7 @@ const FIRST_SHOWN: u64 = 1_000;
 /// How often it is shown after that.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
-type Observe<'a> = &'a mut (dyn FnMut(&Listing) + Send);
+type ObserveListing<'a> = &'a mut (dyn FnMut(&Listing) + Send);
 
 impl Parked {
     /// Groups the messages of the queue. They stay in it, unchanged and in their order.
@@ -59,24 +59,24 @@ impl Parked {
         session: &Session,
         request: &ListRequest,
         stop: StopSignal<'_>,
-        mut observe: Option<Observe<'_>>,
+        mut observe: Option<ObserveListing<'_>>,
     ) -> Result<(Listing, Scanned), ParkedError> {
-        let mut tally = Tally::new(&self.queue, request);
+        let mut builder = ListingBuilder::new(&self.queue, request);
         let depth = if observe.is_some() { session.depth(&self.queue).await? } else { 0 };
-        let (now, mut shown_at) = (now(), None::<Instant>);
+        let (now, mut shown_at) = (Timestamp::now(), None::<Instant>);
         let scanned = self
             .scan(session, request.window, stop, |message, held| {
                 let position = message.position;
-                tally.add(message, held, now);
+                builder.add(message, held, now);
                 let is_due = shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
                 if let Some(observe) = observe.as_mut().filter(|_| is_due) {
                     shown_at = Some(Instant::now());
-                    observe(&tally.listing(depth.max(position), position));
+                    observe(&builder.listing(depth.max(position), position));
                 }
-                if tally.is_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if builder.is_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })
             .await?;
-        Ok((tally.listing(scanned.depth, scanned.looked_at), scanned))
+        Ok((builder.listing(scanned.depth, scanned.looked_at), scanned))
     }
 
     /// Stops a ramp before it begins if the number of messages that match is not the expected one, or if the count is told to stop.
@@ -98,8 +98,8 @@ impl Parked {
     }
 }
 
-/// What was seen so far.
-struct Tally<'a> {
+/// Builds a listing from the messages as they come.
+struct ListingBuilder<'a> {
     queue: &'a str,
     request: &'a ListRequest,
     matched: u64,
@@ -109,7 +109,7 @@ struct Tally<'a> {
     messages: Vec<ParkedMessage>,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> ListingBuilder<'a> {
     fn new(queue: &'a str, request: &'a ListRequest) -> Self {
         Self {
             queue,

@@ -20,9 +20,9 @@ use crate::broker::name::short;
 use crate::broker::settle::queued;
 use crate::error::{Error, describe};
 use crate::parked::error::ParkedError;
-use crate::parked::order::StopSignal;
-use crate::parked::prefetch::prefetch;
+use crate::parked::prefetch::{Demand, Moving};
 use crate::parked::session::{Session, depth};
+use crate::parked::watch::StopSignal;
 
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -294,10 +294,15 @@ impl<'a> Look<'a> {
     }
 
     fn next_prefetch(&self, wanted: u64) -> u16 {
-        let subscriptions = self.subscriptions.len();
         let kept: u64 = self.subscriptions.iter().map(|subscription| u64::from(subscription.kept)).sum();
-        let wanted = wanted.min(u64::from(self.largest_prefetch));
-        prefetch(subscriptions, wanted, self.moving.map(|at_once| (at_once, kept)), (self.taken, self.bytes))
+        let demand = Demand {
+            subscriptions: self.subscriptions.len(),
+            wanted: wanted.min(u64::from(self.largest_prefetch)),
+            moving: self.moving.map(|at_once| Moving { at_once, kept }),
+            received: self.taken,
+            bytes: self.bytes,
+        };
+        demand.prefetch()
     }
 
     fn what(&self) -> String {

@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use lapin::BasicProperties;
+use lapin::message::Delivery;
 use lapin::types::ShortString;
 use serde::Serialize;
 
@@ -74,6 +75,18 @@ pub(crate) struct Raw<'a> {
     pub(crate) properties: &'a BasicProperties,
     pub(crate) body: &'a [u8],
     pub(crate) redelivered: bool,
+}
+
+impl<'a> Raw<'a> {
+    pub(crate) fn of(delivery: &'a Delivery) -> Self {
+        Self {
+            exchange: delivery.exchange.as_str(),
+            routing_key: delivery.routing_key.as_str(),
+            properties: &delivery.properties,
+            body: &delivery.data,
+            redelivered: delivery.redelivered,
+        }
+    }
 }
 
 /// What is needed to understand the messages of one queue.

@@ -5,13 +5,65 @@ use crate::retry::ledger::cut;
 /// A normalised text has at most this many bytes.
 const MAX_BYTES: usize = 200;
 
+/// The statuses with which an HTTP server does not do what it is asked for, as clients show them.
+const STATUSES: [&str; 44] = [
+    "300 Multiple Choices",
+    "301 Moved Permanently",
+    "302 Found",
+    "303 See Other",
+    "304 Not Modified",
+    "307 Temporary Redirect",
+    "308 Permanent Redirect",
+    "400 Bad Request",
+    "401 Unauthorized",
+    "402 Payment Required",
+    "403 Forbidden",
+    "404 Not Found",
+    "405 Method Not Allowed",
+    "406 Not Acceptable",
+    "407 Proxy Authentication Required",
+    "408 Request Timeout",
+    "409 Conflict",
+    "410 Gone",
+    "411 Length Required",
+    "412 Precondition Failed",
+    "413 Payload Too Large",
+    "414 URI Too Long",
+    "415 Unsupported Media Type",
+    "416 Range Not Satisfiable",
+    "417 Expectation Failed",
+    "418 I'm a teapot",
+    "421 Misdirected Request",
+    "422 Unprocessable Entity",
+    "423 Locked",
+    "424 Failed Dependency",
+    "425 Too Early",
+    "426 Upgrade Required",
+    "428 Precondition Required",
+    "429 Too Many Requests",
+    "431 Request Header Fields Too Large",
+    "451 Unavailable For Legal Reasons",
+    "500 Internal Server Error",
+    "501 Not Implemented",
+    "502 Bad Gateway",
+    "503 Service Unavailable",
+    "504 Gateway Timeout",
+    "505 HTTP Version Not Supported",
+    "507 Insufficient Storage",
+    "508 Loop Detected",
+];
+/// What the relay shows behind any other status.
+const NO_REASON: &str = " <unknown status code>";
+
 /// The text of an error without what differs from message to message: quoted text becomes `'…'`, ids and hexadecimal numbers of at least
-/// eight digits become `<id>`, and numbers become `<n>`. White space and control characters become single spaces.
+/// eight digits become `<id>`, and numbers become `<n>`, but for the status of an HTTP answer that its reason follows. White space and
+/// control characters become single spaces.
 ///
 /// ```
 /// use rehop::parked::normalise;
 /// assert_eq!(normalise("order 4711 not found"), normalise("order 12 not found"));
 /// assert_eq!(normalise("no customer \"Ada\" in 10.0.0.7"), "no customer '…' in <n>.<n>.<n>.<n>");
+/// assert_eq!(normalise("order 7: 503 Service Unavailable"), "order <n>: 503 Service Unavailable");
 /// ```
 pub fn normalise(error: &str) -> String {
     let mut normal = String::with_capacity(error.len().min(MAX_BYTES));
@@ -23,6 +75,9 @@ pub fn normalise(error: &str) -> String {
         if let Some(after) = quoted(rest, first, normal.chars().last()) {
             normal.push_str("'…'");
             rest = after;
+        } else if let Some(status) = http_status(rest) {
+            normal.push_str(status);
+            rest = &rest[status.len()..];
         } else if first.is_alphanumeric() {
             let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
             let (word, after) = split_word(&rest[..end], &rest[end..], rest);
@@ -58,6 +113,16 @@ fn quoted(text: &str, first: char, before: Option<char>) -> Option<&str> {
     let inner = &text[first.len_utf8()..];
     let end = inner.find(close)?;
     Some(&inner[end + close.len_utf8()..])
+}
+
+/// The status of an HTTP answer that begins here, without its reason.
+fn http_status(text: &str) -> Option<&str> {
+    let (number, reason) = text.split_at_checked(3)?;
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let is = |status: &&str| text.strip_prefix(*status).is_some_and(|after| !after.starts_with(char::is_alphanumeric));
+    (reason.starts_with(NO_REASON) || STATUSES.iter().any(is)).then_some(number)
 }
 
 /// Hyphens hold ids together, as in UUIDs.
@@ -117,7 +182,11 @@ mod tests {
             ("cannot parse \"Ada\"", "cannot parse '…'"),
             ("cannot parse 'Ada' or `Bob`", "cannot parse '…' or '…'"),
             ("can't open customer's file", "can't open customer's file"),
-            ("HTTP 503 Service Unavailable", "HTTP <n> Service Unavailable"),
+            ("the endpoint answered 503 Service Unavailable", "the endpoint answered 503 Service Unavailable"),
+            ("error (418 I'm a teapot) for 7", "error (418 I'm a teapot) for <n>"),
+            ("answered 599 <unknown status code>", "answered 599 <unknown status code>"),
+            ("answered 1503 Service Unavailable", "answered <n> Service Unavailable"),
+            ("404 Not Founded, 503", "<n> Not Founded, <n>"),
             ("read-only transaction", "read-only transaction"),
             ("line\n\tbreak \u{1b}[31mred", "line break [<n>mred"),
             ("customer cus_NffrFeUfNV2Hib", "customer cus_NffrFeUfNV<n>Hib"),

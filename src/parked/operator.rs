@@ -14,10 +14,10 @@ use crate::parked::filter::Filter;
 use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
-use crate::parked::message::{Interpreter, ParkedMessage};
-use crate::parked::order::{StopSignal, raw};
+use crate::parked::message::{Interpreter, ParkedMessage, Raw};
 use crate::parked::place::Place;
 use crate::parked::session::Session;
+use crate::parked::watch::StopSignal;
 use crate::settings::{BrokerSettings, Resolved, Settings, TopologyMode};
 use crate::topology::{self, Names, Topology};
 
@@ -185,7 +185,7 @@ impl Parked {
             };
             look.keep(&held);
             seen += 1;
-            let message = self.interpreter.read(raw(&held.delivery), seen);
+            let message = self.interpreter.read(Raw::of(&held.delivery), seen);
             if let Err(error) = limit.check(message.returns) {
                 problem = Some(error);
                 break;

@@ -6,23 +6,43 @@ pub(super) const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
 /// shows that these would be too large.
 const SECOND: u64 = 256;
 
-/// How many messages the next subscription may bring. One message first, for its delivery count and its size; then as many as are
-/// wanted and memory allows, by the average size of those that were `taken`. `moving`: how many are moved at a time, and how many have
-/// stayed.
-pub(super) fn prefetch(
-    subscriptions: usize,
-    wanted: u64,
-    moving: Option<(u64, u64)>,
-    (taken, bytes): (u64, u64),
-) -> u16 {
-    let most = match subscriptions {
-        0 => 1,
-        1 => moving.map_or(0, |(at_once, _)| at_once).max(SECOND),
-        _ => u64::MAX,
-    };
-    let moving = moving.map_or(u64::MAX, |(at_once, kept)| at_once.max(kept / 4));
-    let in_memory = BYTES_UNDER_WAY / (bytes / taken.max(1)).max(1);
-    u16::try_from(most.min(wanted).min(moving).min(in_memory)).unwrap_or(u16::MAX).max(1)
+/// What the next subscription's prefetch follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Demand {
+    /// How many subscriptions there are already.
+    pub(super) subscriptions: usize,
+    /// How many more messages are wanted.
+    pub(super) wanted: u64,
+    /// `None` if messages are only looked at.
+    pub(super) moving: Option<Moving>,
+    /// How many messages have come.
+    pub(super) received: u64,
+    /// The size of their bodies.
+    pub(super) bytes: u64,
+}
+
+/// For messages that are moved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moving {
+    /// How many are moved at a time.
+    pub(super) at_once: u64,
+    /// How many have stayed.
+    pub(super) kept: u64,
+}
+
+impl Demand {
+    /// How many messages the next subscription may bring. One message first, for its delivery count and its size; then as many as are
+    /// wanted and memory allows, by the average size of those that have come.
+    pub(super) fn prefetch(self) -> u16 {
+        let most = match self.subscriptions {
+            0 => 1,
+            1 => self.moving.map_or(0, |moving| moving.at_once).max(SECOND),
+            _ => u64::MAX,
+        };
+        let moved = self.moving.map_or(u64::MAX, |moving| moving.at_once.max(moving.kept / 4));
+        let in_memory = BYTES_UNDER_WAY / (self.bytes / self.received.max(1)).max(1);
+        u16::try_from(most.min(self.wanted).min(moved).min(in_memory)).unwrap_or(u16::MAX).max(1)
+    }
 }
 
 #[cfg(test)]
@@ -31,27 +51,27 @@ mod tests {
 
     #[test]
     fn a_subscription_brings_no_more_than_memory_allows_but_always_one_message() {
-        const ALL: u64 = 100_000;
         const MIB: u64 = 1024 * 1024;
-        for (subscriptions, wanted, moving, taken, expected) in [
-            (0, ALL, None, (0, 0), 1),
-            (1, ALL, None, (1, 0), 256),
-            (1, 7, None, (1, 1_000), 7),
-            (1, ALL, None, (1, 16 * MIB), 4),
-            (1, ALL, None, (1, 100 * MIB), 1),
-            (2, ALL, None, (257, 257 * 1_024), u16::MAX),
-            (2, ALL, None, (257, 257 * MIB), 64),
-            (1, ALL, Some((500, 0)), (1, 1_000), 500),
-            (1, ALL, Some((500, 0)), (1, 16 * MIB), 4),
-            (1, ALL, Some((100, 0)), (1, 1_000), 100),
-            (2, ALL, Some((100, 4_000)), (4_100, 4_100), 1_000),
-            (2, 0, None, (1, 1), 1),
+        const AFTER_ONE: Demand = Demand { subscriptions: 1, wanted: 100_000, moving: None, received: 1, bytes: 1_000 };
+        let moving = |at_once, kept| Some(Moving { at_once, kept });
+        for (demand, expected) in [
+            (Demand { subscriptions: 0, received: 0, bytes: 0, ..AFTER_ONE }, 1),
+            (Demand { bytes: 0, ..AFTER_ONE }, 256),
+            (Demand { wanted: 7, ..AFTER_ONE }, 7),
+            (Demand { bytes: 16 * MIB, ..AFTER_ONE }, 4),
+            (Demand { bytes: 100 * MIB, ..AFTER_ONE }, 1),
+            (Demand { subscriptions: 2, received: 257, bytes: 257 * 1_024, ..AFTER_ONE }, u16::MAX),
+            (Demand { subscriptions: 2, received: 257, bytes: 257 * MIB, ..AFTER_ONE }, 64),
+            (Demand { moving: moving(500, 0), ..AFTER_ONE }, 500),
+            (Demand { moving: moving(500, 0), bytes: 16 * MIB, ..AFTER_ONE }, 4),
+            (Demand { moving: moving(100, 0), ..AFTER_ONE }, 100),
+            (
+                Demand { subscriptions: 2, moving: moving(100, 4_000), received: 4_100, bytes: 4_100, ..AFTER_ONE },
+                1_000,
+            ),
+            (Demand { subscriptions: 2, wanted: 0, bytes: 1, ..AFTER_ONE }, 1),
         ] {
-            assert_eq!(
-                prefetch(subscriptions, wanted, moving, taken),
-                expected,
-                "{subscriptions} {moving:?} {taken:?}"
-            );
+            assert_eq!(demand.prefetch(), expected, "{demand:?}");
         }
     }
 }

@@ -8,12 +8,13 @@ use crate::parked::carry::Carrier;
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::fates::FateStream;
+use crate::parked::job::Job;
 use crate::parked::operator::Parked;
-use crate::parked::order::{Observe, Order, StopSignal, in_flight};
-use crate::parked::progress::{Progress, Replayed};
-use crate::parked::ramp::Ramp;
-use crate::parked::requests::ReplayRequest;
+use crate::parked::progress::{Progress, Replayed, Tally};
+use crate::parked::ramp::{Fates, Ramp};
+use crate::parked::requests::{ReplayRequest, in_flight};
 use crate::parked::session::Session;
+use crate::parked::watch::{Observe, StopSignal};
 
 impl Parked {
     /// Sends messages back to the queues in which they failed. Each copy is confirmed before its original is acked.
@@ -45,7 +46,7 @@ impl Parked {
         observe: Observe<'_>,
         stop: StopSignal<'_>,
     ) -> Result<Replayed, ParkedError> {
-        let (run, names) = (session.run.clone(), &self.interpreter.names);
+        let run = session.run.clone();
         let depth = session.depth(&self.queue).await?;
         // It keeps what finds no other queue. Without it such copies would be returned.
         match session.depth(&self.interpreter.names.stray()).await {
@@ -54,43 +55,15 @@ impl Parked {
         }
         let why = request.why.as_deref().unwrap_or_default();
         tracing::info!(queue = self.queue, run, depth, selection = selection(&request.filter), why, "replay begins");
-        let mut ramp = Ramp::new(request.ramp.clone());
-        self.check_expected(session, (&request.filter, request.expect), &mut ramp, &mut *stop).await?;
-        let fates = match FateStream::open(session, names).await {
-            Ok(fates) => Some(fates),
-            Err(error @ Error::Permission { .. }) => {
-                tracing::warn!(%error, "the fate of the messages will be unknown");
-                None
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let order = Order {
-            action: Move::Replay { deadline: request.deadline },
-            filter: &request.filter,
-            to: request.to.as_deref(),
-            in_flight: in_flight(request.in_flight),
-            rate: request.rate.filter(|rate| rate.is_finite() && *rate > 0.0),
-            max_ready: request.max_ready,
-            hold: self.hold(),
-            prefetch: self.prefetch,
-            limit: self.delivery_limit(session).await?,
-        };
-        let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, order, ramp, fates, observe, stop);
-        let ended = match carrier.ramp.stopped() {
-            Some(_) => Ok(()),
-            None => carrier.run(depth).await,
-        };
-        if ended.is_ok() && carrier.tally.moved > 0 {
-            carrier.follow(request.follow).await;
-        }
-        let replayed = Replayed {
+        let mut replayed = Replayed {
             run,
-            tally: carrier.tally.clone(),
-            fates: carrier.book.fates,
-            unknown: carrier.book.fates.unknown(),
-            stopped: carrier.ramp.stopped().cloned(),
-            parked_again: carrier.book.into_groups(),
+            tally: Tally::default(),
+            fates: Fates::default(),
+            unknown: 0,
+            stopped: None,
+            parked_again: Vec::new(),
         };
+        let ended = self.send_back(session, request, depth, observe, stop, &mut replayed).await;
         let (tally, fates) = (&replayed.tally, &replayed.fates);
         tracing::info!(
             queue = self.queue,
@@ -101,9 +74,55 @@ impl Parked {
             parked_again = fates.parked_again,
             unknown = replayed.unknown,
             stopped = replayed.stopped.as_ref().map(tracing::field::display),
+            error = ended.as_ref().err().map(tracing::field::display),
             "replay ended"
         );
-        ended?;
-        Ok(replayed)
+        ended.map(|()| replayed)
+    }
+
+    async fn send_back(
+        &self,
+        session: &Session,
+        request: &ReplayRequest,
+        depth: u64,
+        observe: Observe<'_>,
+        stop: StopSignal<'_>,
+        replayed: &mut Replayed,
+    ) -> Result<(), ParkedError> {
+        let mut ramp = Ramp::new(request.ramp.clone());
+        self.check_expected(session, (&request.filter, request.expect), &mut ramp, &mut *stop).await?;
+        let fates = match FateStream::open(session, &self.interpreter.names).await {
+            Ok(fates) => Some(fates),
+            Err(error @ Error::Permission { .. }) => {
+                tracing::warn!(%error, "the fate of the messages will be unknown");
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let job = Job {
+            action: Move::Replay { deadline: request.deadline },
+            filter: &request.filter,
+            to: request.to.as_deref(),
+            in_flight: in_flight(request.in_flight),
+            rate: request.rate.filter(|rate| rate.is_finite() && *rate > 0.0),
+            max_ready: request.max_ready,
+            hold: self.hold(),
+            prefetch: self.prefetch,
+            limit: self.delivery_limit(session).await?,
+        };
+        let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, job, ramp, fates, observe, stop);
+        let ended = match carrier.ramp.stopped() {
+            Some(_) => Ok(()),
+            None => carrier.run(depth).await,
+        };
+        if ended.is_ok() && carrier.tally.moved > 0 {
+            carrier.follow(request.follow).await;
+        }
+        replayed.fates = carrier.book.fates;
+        replayed.unknown = carrier.book.fates.unknown();
+        replayed.stopped = carrier.ramp.stopped().cloned();
+        replayed.tally = carrier.tally;
+        replayed.parked_again = carrier.book.into_groups();
+        ended
     }
 }

@@ -113,6 +113,11 @@ impl Default for ReplayRequest {
     }
 }
 
+/// How many messages may be in flight; a kill may duplicate as many.
+pub(crate) fn in_flight(asked: Option<u16>) -> usize {
+    usize::from(asked.unwrap_or(ReplayRequest::DEFAULT_IN_FLIGHT).max(1))
+}
+
 /// What to discard.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]

@@ -1,10 +1,10 @@
-//! A parked message, for the tests of this module.
+//! A parked message, for tests.
 
 use super::message::ParkedMessage;
 use crate::retry::ledger::ErrorRecord;
 use crate::timestamp::Timestamp;
 
-pub(super) fn sample() -> ParkedMessage {
+pub(crate) fn sample() -> ParkedMessage {
     let error = ErrorRecord::new(Timestamp::from_millis(1_700_000_000_000), 2, "http_503", "order 7 is not there");
     ParkedMessage {
         position: 1,

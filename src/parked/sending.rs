@@ -11,24 +11,23 @@ use crate::parked::filter::Content;
 use crate::parked::group::Kind;
 use crate::parked::headers::headers_json;
 use crate::parked::look::{Held, Look};
-use crate::parked::message::ParkedMessage;
-use crate::parked::order::{now, raw};
+use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::under_way::{Answered, UnderWay};
+use crate::timestamp::Timestamp;
 
 impl Carrier<'_> {
     /// Whether a message is to be moved; if not, it stays held.
     pub(super) fn select(&mut self, held: Held) -> Result<Result<Ready, Held>, ParkedError> {
         let delivery = &held.delivery;
-        let raw = raw(delivery);
-        let mut message = self.interpreter.read(raw, 0);
-        self.order.limit.check(message.returns)?;
+        let mut message = self.interpreter.read(Raw::of(delivery), 0);
+        self.job.limit.check(message.returns)?;
         if message.destination.is_none() {
-            message.destination = self.order.to.map(str::to_owned);
+            message.destination = self.job.to.map(str::to_owned);
         }
         let headers = || headers_json(&delivery.properties);
         let content = Content::new(&delivery.data, &headers);
         let is_own = message.replay_run.as_deref() == Some(self.session.run.as_str());
-        if is_own || !self.order.filter.passes(&message, &content, now()) {
+        if is_own || !self.job.filter.passes(&message, &content, Timestamp::now()) {
             return Ok(Err(held));
         }
         self.tally.matched += 1;
@@ -37,7 +36,7 @@ impl Carrier<'_> {
 
     /// Before the first message goes to a queue: it must exist.
     pub(super) async fn check_destination(&mut self, message: &ParkedMessage) -> Result<(), ParkedError> {
-        let queue = match self.order.action {
+        let queue = match self.job.action {
             Move::Replay { .. } => message.destination.as_deref(),
             Move::Discard { .. } => None,
             Move::Restore => message.discarded_from.as_deref(),
@@ -60,9 +59,9 @@ impl Carrier<'_> {
         under_way: &mut UnderWay,
         is_canary: bool,
     ) -> Result<Option<Held>, ParkedError> {
-        let is_replay = matches!(self.order.action, Move::Replay { .. });
+        let is_replay = matches!(self.job.action, Move::Replay { .. });
         let number = if is_replay { self.book.expect(message.size) } else { 0 };
-        let (action, run, at) = (self.order.action.clone(), self.session.run.clone(), now());
+        let (action, run, at) = (self.job.action.clone(), self.session.run.clone(), Timestamp::now());
         let numbered = Numbered { run: &run, number, is_canary };
         let copy = match self.interpreter.copy(&action, &message, &held.delivery.properties, numbered, at) {
             Ok(copy) => copy,
@@ -78,7 +77,7 @@ impl Carrier<'_> {
             let Kind { class, error, .. } = Kind::of(&message);
             self.state.kinds.insert((class, error));
         }
-        if let Some(rate) = self.order.rate {
+        if let Some(rate) = self.job.rate {
             let now = Instant::now();
             let from = self.state.send_at.unwrap_or(now).max(now);
             self.state.send_at = Some(from + Duration::from_secs_f64(1.0 / rate));

@@ -1,9 +1,10 @@
-//! Turns figment's errors into ours: they name the key and its source, and never quote the value.
+//! Turns figment's errors into ours: they name the key and its source, and quote no value but the queue's name.
 
 use figment::error::{Actual, Kind};
+use figment::value::Value;
 use figment::{Figment, Metadata, Source};
 
-use super::SettingsError;
+use super::{SettingsError, values};
 
 /// The prefix of the variables that hold settings.
 pub(super) const PREFIX: &str = "REHOP_";
@@ -66,6 +67,29 @@ pub(super) fn explain(error: figment::Error) -> SettingsError {
     SettingsError::Invalid { key, from, problem }
 }
 
+/// As [`explain`], for an error in the settings as a whole: names also the queue whose settings are wrong.
+pub(super) fn explain_in(error: figment::Error, figment: &Figment) -> SettingsError {
+    let error = explain(error);
+    let SettingsError::Invalid { key, .. } = &error else { return error };
+    let queue = figment.find_value("queues").ok().and_then(|queues| queue_of(key, &queues));
+    match queue {
+        Some(queue) => error.of_queue(&queue),
+        None => error,
+    }
+}
+
+/// The name of the queue to whose settings a key such as `queues.3.retry.delays` belongs. `None` if there is none, because the list is
+/// wrong in other ways too.
+fn queue_of(key: &str, queues: &Value) -> Option<String> {
+    /// Read as the setting is.
+    #[derive(serde::Deserialize)]
+    struct Name(#[serde(deserialize_with = "values::text")] String);
+
+    let index = key.strip_prefix("queues.")?.split('.').next()?.parse::<usize>().ok()?;
+    let name = queues.as_array()?.get(index)?.as_dict()?.get("queue")?;
+    name.deserialize().ok().map(|Name(name)| name)
+}
+
 /// What else to say about a key that is not there.
 fn remark(key: &str) -> &'static str {
     let is_below_queues_or_retry = key.starts_with("queues.") || key.starts_with("retry.");
@@ -86,5 +110,44 @@ fn type_of(actual: &Actual) -> &'static str {
         Actual::Seq => "a list",
         Actual::Map => "a table",
         _ => "something else",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use figment::providers::{Format, Toml};
+    use figment::value::Dict;
+
+    use super::*;
+
+    fn named(key: &str, toml: &str) -> Option<String> {
+        let dict: Dict = Toml::from_str(toml).unwrap();
+        queue_of(key, &dict["queues"])
+    }
+
+    #[test]
+    fn a_key_in_the_list_of_queues_belongs_to_the_queue_at_its_place() {
+        let two = "[[queues]]\nqueue = \"a\"\n[[queues]]\nretri = 1\nqueue = \"b \\\"c\\\"\"\n";
+        let name = |key| named(key, two);
+        assert_eq!([name("queues.0"), name("queues.0.retry.delays")], [Some("a".to_owned()), Some("a".to_owned())]);
+        assert_eq!(name("queues.1.retri"), Some("b \"c\"".to_owned()));
+        for other in
+            ["", "queues", "queues.", "queues.2", "queues.-1", "queues.x", "queues.99999999999999999999", "retry.0"]
+        {
+            assert_eq!(name(other), None, "{other}");
+        }
+        for name in ["42", "-1", "true"] {
+            assert_eq!(named("queues.0.retri", &format!("queues = [{{ queue = {name} }}]")).as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn a_list_of_queues_that_is_wrong_itself_names_none() {
+        for queues in ["3", "\"a\"", "{}", "{ 0 = { queue = \"a\" } }", "[]", "[3]", "[[]]", "[{}]"] {
+            assert_eq!(named("queues.0.retry", &format!("queues = {queues}")), None, "{queues}");
+        }
+        for name in ["[\"a\"]", "{ a = 1 }", "1.5"] {
+            assert_eq!(named("queues.0.retry", &format!("queues = [{{ queue = {name} }}]")), None, "{name}");
+        }
     }
 }

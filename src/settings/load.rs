@@ -6,7 +6,7 @@ use figment::providers::{Env, Serialized};
 use figment::value::Value;
 use figment::{Figment, Metadata};
 
-use super::explain::{PREFIX, explain, located, source_of};
+use super::explain::{PREFIX, explain, explain_in, located, source_of};
 use super::file::{self, Owner};
 use super::service_links::is_service_link;
 use super::values::{MASK, mask_url};
@@ -132,7 +132,7 @@ impl Loader {
     /// As [`Settings::load`].
     pub fn load(&self) -> Result<Settings, SettingsError> {
         let figment = self.figment()?;
-        let settings: Settings = figment.extract().map_err(explain)?;
+        let settings: Settings = figment.extract().map_err(|error| explain_in(error, &figment))?;
         settings.resolve().map_err(|error| located(error, &figment))?;
         warn_of_service_links();
         Ok(settings)

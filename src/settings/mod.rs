@@ -7,6 +7,7 @@ mod file;
 mod load;
 mod mask;
 mod max_age;
+mod max_unsettled;
 mod order;
 mod queue;
 mod resolve;
@@ -14,7 +15,6 @@ mod secret;
 mod service_links;
 mod strategy;
 mod values;
-mod window;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,11 +26,11 @@ pub use error::SettingsError;
 pub use load::{Entry, Loader};
 pub use mask::MaskSettings;
 pub use max_age::MaxAge;
+pub(crate) use max_unsettled::ordered_hold_limit;
 pub use order::Order;
 pub use queue::{BindingSettings, Declare, QueueSettings, QueueType};
 pub(crate) use resolve::{QueueConfig, Resolved};
 pub use secret::Secret;
-pub(crate) use window::ordered_hold_limit;
 
 pub use crate::retry::policy::{Ending, Treatment};
 pub use crate::wait::{AskedDelays, Jitter, WaitStrategy};
@@ -234,7 +234,7 @@ pub struct LadderSettings {
 #[non_exhaustive]
 pub struct ConsumeSettings {
     /// How many unsettled messages the broker sends at most. Default 100, 1 to 65535. An ordered queue may be sent fewer, see
-    /// [`Settings::prefetch`].
+    /// [`Settings::max_unsettled`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<u16>,
     /// How many handlers run at a time. Default 10; at most `prefetch`.

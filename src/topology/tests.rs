@@ -1,5 +1,6 @@
 //! The whole topology, as a table.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -84,7 +84,7 @@ impl Run {
 
 /// What a run is to do.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum Operation {
     Replay(ReplayRequest),
     Discard(DiscardRequest),
     Restore(RestoreRequest),
@@ -104,8 +104,8 @@ pub(super) struct About {
 pub(super) struct Runs(Mutex<VecDeque<Arc<Run>>>);
 
 impl Runs {
-    pub(super) fn start(&self, parked: Parked, order: Order, about: About) -> Arc<Run> {
-        self.begin(parked, order, about, None)
+    pub(super) fn start(&self, parked: Parked, operation: Operation, about: About) -> Arc<Run> {
+        self.begin(parked, operation, about, None)
     }
 
     /// Moves back exactly what this run has discarded. `None` if it has discarded nothing. There is one such run at a time, and no
@@ -117,24 +117,25 @@ impl Runs {
             return Some(undo.clone());
         }
         let filter = Filter::run(discarded.run);
-        let order = Order::Restore(RestoreRequest { filter, why: Some(why.clone()), ..RestoreRequest::default() });
+        let operation =
+            Operation::Restore(RestoreRequest { filter, why: Some(why.clone()), ..RestoreRequest::default() });
         let about = About { title: format!("Undo: {}", run.title), why, from: run.from.clone() };
-        let begun = self.begin(parked, order, about, Some(discarded.tally.moved));
+        let begun = self.begin(parked, operation, about, Some(discarded.tally.moved));
         *undo = Some(begun.clone());
         Some(begun)
     }
 
-    fn begin(&self, parked: Parked, order: Order, about: About, undoes: Option<u64>) -> Arc<Run> {
+    fn begin(&self, parked: Parked, operation: Operation, about: About, undoes: Option<u64>) -> Arc<Run> {
         let (progress, phase) = watch::channel(Phase::Starting);
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         tokio::spawn(async move {
             let observe = |seen: &Progress| drop(progress.send_replace(Phase::Running(seen.clone())));
-            let ended = match order {
-                Order::Replay(request) => parked.replay(&request, observe, stopped).await.map(Phase::Replayed),
-                Order::Discard(request) => parked.discard(&request, observe, stopped).await.map(Phase::Discarded),
-                Order::Restore(request) => parked.restore(&request, observe, stopped).await.map(Phase::Restored),
-                Order::Edit(request) => parked.edit(&request).await.map(Phase::Edited),
+            let ended = match operation {
+                Operation::Replay(request) => parked.replay(&request, observe, stopped).await.map(Phase::Replayed),
+                Operation::Discard(request) => parked.discard(&request, observe, stopped).await.map(Phase::Discarded),
+                Operation::Restore(request) => parked.restore(&request, observe, stopped).await.map(Phase::Restored),
+                Operation::Edit(request) => parked.edit(&request).await.map(Phase::Edited),
             };
             progress.send_replace(ended.unwrap_or_else(Phase::Failed));
         });

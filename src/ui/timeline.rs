@@ -83,6 +83,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parked::samples::sample;
     use crate::retry::ledger::ErrorRecord;
 
     fn at(seconds: i64) -> Timestamp {
@@ -92,29 +93,10 @@ mod tests {
     fn message(first: Option<i64>, failures: &[i64], parked: Option<i64>) -> ParkedMessage {
         let records = failures.iter().zip(1..);
         ParkedMessage {
-            position: 1,
-            chain: "chain-7".to_owned(),
-            reason: "exhausted".to_owned(),
-            class: None,
-            error: None,
-            exchange: String::new(),
-            routing_key: "orders".to_owned(),
-            destination: None,
-            attempts: 0,
-            hops: 0,
             history: records.map(|(seconds, attempt)| ErrorRecord::new(at(*seconds), attempt, "io", "busy")).collect(),
             first_seen: first.map(at),
             parked_at: parked.map(at),
-            deadline: None,
-            replays: 0,
-            replay_run: None,
-            discard_run: None,
-            discarded_from: None,
-            message_id: None,
-            content_type: None,
-            traceparent: None,
-            size: 0,
-            returns: 0,
+            ..sample()
         }
     }
 

@@ -110,7 +110,7 @@ fn fate(does: Does, config: &QueueConfig) -> Place {
         Does::Discard => Place::Discarded,
         Does::Undecodable => Place::Parked(Cause::Undecodable),
         Does::Expired | Does::Expiring => Place::Parked(Cause::Expired),
-        Does::Poison(_) => Place::Parked(Cause::DeliveryLimit),
+        Does::Poison(_) | Does::LatePoison(_) => Place::Parked(Cause::DeliveryLimit),
         Does::Fail(_) | Does::GateFail | Does::Panic | Does::Hang | Does::Block(_) | Does::Allocate(_) => {
             Place::Parked(Cause::Exhausted)
         }
@@ -152,6 +152,7 @@ impl Policy {
             Does::Undecodable | Does::Expired => 0..=0,
             Does::Expiring => 0..=*until_exhausted.end(),
             Does::Poison(_) => 1..=self.delivery_limit + 1,
+            Does::LatePoison(waits) => (waits + 1)..=waits * at_once + self.delivery_limit + 1,
             Does::Fail(_) | Does::Panic | Does::Hang | Does::Block(_) | Does::Allocate(_) => until_exhausted,
         }
     }

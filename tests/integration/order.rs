@@ -70,6 +70,49 @@ async fn a_queue_that_was_declared_for_no_order_is_refused_with_the_key_and_a_wa
     assert!(says.iter().all(|part| text.contains(part)) && !text.contains("existing"), "{text}");
 }
 
+/// A rolling deploy must not leave the queue with a process that keeps no order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_would_keep_no_order_is_refused_while_the_one_that_keeps_it_goes_on() {
+    let mut fixture = ordered("order-dropped", Order::Header("customer".to_owned()), &[100]).await;
+    let seen = Log::default();
+    let run = serve(&fixture, &seen, |_, _| false).await;
+    publish(&fixture, "a1").await;
+    seen.reaches(1).await;
+    fixture.consume().order = Some(Order::None);
+    let text = fixture.start_error().await.to_string();
+    let says = ["x-single-active-consumer", "consume.order", "drain it"];
+    assert!(says.iter().all(|part| text.contains(part)) && !text.contains("existing"), "{text}");
+    publish(&fixture, "a2").await;
+    assert_eq!(bodies(&seen.reaches(2).await), ["a1", "a2"]);
+    assert_eq!(run.stop().await.handled, 2);
+}
+
+/// The broker knows that a queue is ordered, and not by what. So the next process may order it by something else, from its start on: here
+/// another customer's message waits behind the one that failed, which it would have passed before.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_process_may_order_a_queue_by_something_else() {
+    for next in [Order::RoutingKey, Order::Queue] {
+        let mut fixture = ordered("order-by-another", Order::Header("customer".to_owned()), &[60_000]).await;
+        fixture.declare().await;
+        for body in ["a1", "b1", "a2", "b2"] {
+            publish(&fixture, body).await;
+        }
+        let (first, second) = (Log::default(), Log::default());
+        let run = serve(&fixture, &first, |body, _| body == "a1").await;
+        let before = first.reaches(3).await;
+        let of = |key| bodies(&before).into_iter().filter(move |body| body.starts_with(key)).collect::<Vec<_>>();
+        assert_eq!((of('a'), of('b')), (vec!["a1"], vec!["b1", "b2"]), "a1 waits, and a2 behind it");
+        fixture.consume().order = Some(next);
+        fixture.retry().delays = millis([1_000]);
+        let standby = serve(&fixture, &second, |body, hop| body == "a1" && hop == 0).await;
+        run.stop().await;
+        second.reaches(1).await;
+        publish(&fixture, "c1").await;
+        assert_eq!(bodies(&second.reaches(4).await), ["a1", "a1", "a2", "c1"]);
+        assert_eq!(standby.stop().await.handled, 3);
+    }
+}
+
 /// As in a queue without an order (see `holding`), but here all that is held goes back together.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_delivery_limit_and_the_next_one_follows()

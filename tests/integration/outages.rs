@@ -86,6 +86,27 @@ async fn a_queue_that_is_deleted_while_it_is_consumed_is_declared_and_consumed_a
     assert_eq!(run.stop().await.handled, 2);
 }
 
+/// It could go back nowhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_handler_when_its_queue_is_deleted_is_handled() {
+    let mut fixture = Fixture::new("deleted-held").await;
+    fixture.consume().prefetch = Some(5);
+    fixture.consume().concurrency = Some(1);
+    fixture.declare().await;
+    let queue = fixture.queue.clone();
+    fixture.client.publish_many((0..14).map(|_| Publish::to_queue(&queue))).await.unwrap();
+    // The first ten open the window.
+    let (run, started, gate) = fixture.serve_gated(10, Ok(())).await;
+    started.reaches(11).await;
+    fixture.has_depth(&queue, 0).await;
+    fixture.client.delete_queue(&queue).await.unwrap();
+    fixture.is_declared(&queue).await;
+    gate.add_permits(10);
+    // On a busy broker the deletion may take the connection with it, and the last acks, which nobody needs.
+    started.reaches(14).await;
+    run.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_declared_it_again() {
     let mut fixture = Fixture::new("existing-deleted").await;

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rehop::settings::{Order, Secret, WaitStrategy};
 use rehop::testing::{Broker, Proxy};
-use rehop::{Error, Settings};
+use rehop::{Consumer, Error, Failure, Message, Raw, Settings, Stopped, Summary};
+use tokio::net::TcpListener;
 
-use crate::support::{Fixture, PROMPTLY, millis, not_tried};
+use crate::support::{Fixture, Log, PROMPTLY, SOON, millis, not_tried};
 
 async fn connect_error(settings: &Settings) -> Error {
     match rehop::connect(settings).await {
@@ -102,6 +104,62 @@ async fn a_broker_that_comes_up_within_the_startup_timeout_is_waited_for() {
     connecting.await.unwrap().unwrap();
 }
 
+async fn succeeds(_: Message<Bytes>) -> Result<(), Failure> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_cleanly_ends_a_service_that_cannot_reach_its_broker() {
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut settings = Settings::default();
+    settings.broker.url = Secret::from(format!("amqp://{}", nobody.local_addr().unwrap()));
+    // Completes at the first try to connect, and from then on nothing listens there.
+    let shutdown = async move {
+        nobody.accept().await.unwrap();
+    };
+    let since = Instant::now();
+    let service = rehop::connect_until(&settings, shutdown).await.unwrap();
+    let consumer = Consumer::new("orders", succeeds).decode(Raw);
+    let ended = tokio::time::timeout(SOON, service.with_consumer(consumer).into_future()).await;
+    assert!(since.elapsed() < PROMPTLY, "{:?}", since.elapsed());
+    assert_eq!(ended.unwrap().unwrap(), Summary::default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_future_that_may_end_the_connect_also_stops_the_service_later() {
+    let fixture = Fixture::new("until").await;
+    fixture.declare().await;
+    let (seen, (stop, stopped)) = (Log::default(), tokio::sync::oneshot::channel::<()>());
+    let shutdown = async {
+        stopped.await.unwrap();
+    };
+    let service = rehop::connect_until(&fixture.settings, shutdown).await.unwrap();
+    let log = seen.clone();
+    let handler = move |_: Message<Bytes>| {
+        log.push(());
+        std::future::ready(Ok(()))
+    };
+    let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Raw);
+    let run = tokio::spawn(service.with_consumer(consumer).into_future());
+    fixture.publish("x").await;
+    seen.reaches(1).await;
+    stop.send(()).unwrap();
+    let summary = tokio::time::timeout(SOON, run).await.unwrap().unwrap().unwrap();
+    assert_eq!((summary.handled, summary.stopped), (1, Stopped::Shutdown));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_in_code_is_an_error_even_if_the_service_was_told_to_stop_before_it_reached_its_broker() {
+    let mut settings = Settings::default();
+    settings.broker.url = Secret::from("amqp://127.0.0.1:1");
+    let mut service = rehop::connect_until(&settings, std::future::ready(())).await.unwrap();
+    for _ in 0..2 {
+        service = service.with_consumer(Consumer::new("orders", succeeds).decode(Raw));
+    }
+    let error = service.await.unwrap_err();
+    assert!(matches!(&error, Error::TwoHandlers { .. }), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_login_is_reported_at_once_with_the_user_but_not_the_password() {
     let mut fixture = Fixture::new("login").await;
@@ -161,7 +219,7 @@ async fn permissions_on_the_own_namespace_alone_are_enough_for_the_main_job() {
     let mut fixture = Fixture::new("least").await;
     let own = format!("^{}\\..*", fixture.namespace.name());
     limited(&mut fixture, "least", [&own, &own, &own]).await;
-    let run = fixture.serve_always(Err(rehop::Failure::transient("no"))).await;
+    let run = fixture.serve_always(Err(Failure::transient("no"))).await;
     let signed = fixture.to_queue().properties(|it| it.user_id = Some("guest".to_owned()));
     fixture.client.publish(signed).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);

@@ -2,9 +2,13 @@
 
 use std::sync::OnceLock;
 
+use axum::body::Body;
+use axum::response::Response;
 use rehop::testing::Broker;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
+
+use super::endpoint::Endpoint;
 
 pub(crate) struct BrokerApi {
     url: String,
@@ -64,6 +68,27 @@ impl BrokerApi {
 
     pub(crate) async fn import(&self, definitions: &Value) {
         self.send(Method::POST, "definitions", definitions).await;
+    }
+
+    /// An API that answers what this one answers, but for the nodes: those go through `change`.
+    pub(crate) async fn with_nodes(&self, change: fn(&mut Vec<Value>)) -> Endpoint {
+        let (client, url) = (self.client.clone(), self.url.clone());
+        Endpoint::start(move |arrived| {
+            let (client, url) = (client.clone(), url.clone());
+            async move {
+                let path = arrived.path.strip_prefix(Endpoint::PATH).unwrap();
+                let answer = client.get(format!("{url}{path}")).send().await.unwrap();
+                let status = answer.status().as_u16();
+                let mut body = answer.text().await.unwrap();
+                if path == "/api/nodes" {
+                    let mut nodes = serde_json::from_str(&body).unwrap();
+                    change(&mut nodes);
+                    body = Value::Array(nodes).to_string();
+                }
+                Response::builder().status(status).body(Body::from(body)).unwrap()
+            }
+        })
+        .await
     }
 
     async fn send(&self, method: Method, path: &str, body: &Value) {

@@ -50,6 +50,7 @@ async fn a_wrong_command_line_has_an_exit_status_of_its_own_and_is_not_quoted() 
         (&["relay", "--queue", "q", "--to", "http://h", "--concurrency", "0"], "1..="),
         (&["--set", "broker.password:hunter2", "config", "show"], "KEY=VALUE"),
         (&["topology", "show"], "--queue"),
+        (&["parked", "discard", "--discarded"], "unexpected argument '--discarded'"),
         (&["topology", "show", "--queue", "q", "--json", "--dot"], "cannot be used with"),
     ] {
         let error = run(arguments, &[]).await.error(2);
@@ -198,12 +199,12 @@ async fn topology_show_prints_for_each_way_to_wait_what_it_allows_and_needs() {
         let all = topology["limits"].as_array().unwrap();
         let limits = all.iter().find(|limits| limits["queue"] == queue).unwrap();
         let number = |key: &str| limits[key].as_u64();
-        let keys = ["max_attempts", "max_deliveries", "max_wait_ms", "wait_queues", "ordered_prefetch"];
+        let keys = ["max_attempts", "max_deliveries", "max_wait_ms", "wait_queues", "max_unsettled"];
         (limits["strategy"].as_str().unwrap().to_owned(), keys.map(number))
     };
-    let check = |queue: &str, strategy: &str, numbers: [u64; 4], ordered_prefetch: Option<u64>| {
+    let check = |queue: &str, strategy: &str, numbers: [u64; 4], max_unsettled: Option<u64>| {
         let [attempts, deliveries, wait, queues] = numbers.map(Some);
-        let expected = [attempts, deliveries, wait, queues, ordered_prefetch];
+        let expected = [attempts, deliveries, wait, queues, max_unsettled];
         assert_eq!(limits(queue), (strategy.to_owned(), expected), "{queue}");
     };
     check("tiers", "tiers", [8, 44, 670_000, 3], None);
@@ -277,10 +278,39 @@ async fn a_reader_that_closes_the_pipe_early_is_not_an_error() {
 
 #[tokio::test]
 async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
+    let commands = [
+        "relay",
+        "publish",
+        "parked list",
+        "parked show",
+        "parked replay",
+        "parked discard",
+        "parked restore",
+        "parked edit",
+        "parked export",
+        "parked import",
+        "doctor",
+        "topology show",
+        "topology declare",
+        "topology verify",
+        "topology plan",
+        "topology prune",
+        "topology export",
+        "ui",
+        "config show",
+        "config init",
+    ];
+    for command in commands {
+        let arguments: Vec<_> = command.split(' ').chain(["--help"]).collect();
+        let help = run(&arguments, &[("COLUMNS", "80")]).await.out;
+        // The line of the usage is not wrapped.
+        let is_long = |line: &&str| line.chars().count() > 80 && !line.starts_with("Usage: ");
+        let long: Vec<_> = help.lines().filter(is_long).collect();
+        assert!(!help.is_empty() && long.is_empty(), "{command}: {long:#?}");
+    }
+    let discard = run(&["parked", "discard", "--help"], &[("COLUMNS", "80")]).await.out;
+    assert!(discard.contains("<--queue <QUEUE>|--stray>"), "{discard}");
     let help = run(&["relay", "--help"], &[]).await.out;
-    let examples = help.split_once("The endpoint's answer decides").unwrap().1;
-    let long: Vec<_> = examples.lines().filter(|line| line.chars().count() > 80).collect();
-    assert!(long.is_empty(), "{long:#?}");
     for header in
         ["rehop-queue", "rehop-exchange", "rehop-routing-key", "rehop-message-id", "rehop-attempt", "rehop-deadline"]
     {

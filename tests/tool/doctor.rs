@@ -137,7 +137,12 @@ async fn an_existing_queue_that_may_lose_what_it_dead_letters_or_serves_one_cons
     });
     fixture.client.declare_queue(queue, arguments).await.unwrap();
     let listed = format!("queues=[{{queue={queue:?},declare=existing,queue_type=quorum}}]");
-    let expected = [("at-most-once", queue), ("single-active-consumer", queue), ("delivery-limit-lowered", queue)];
+    let expected = [
+        ("at-most-once", queue),
+        ("single-active-consumer", queue),
+        ("delivery-limit-lowered", queue),
+        ("dead-letter-exchange-missing", queue),
+    ];
     fixture.is_found(&["--management", api.url(), "--set", &listed], &expected).await;
 }
 

@@ -37,13 +37,16 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// The path of its URL.
+    pub(crate) const PATH: &str = "/orders";
+
     pub(crate) async fn start<F, R>(answer: F) -> Self
     where
         F: Fn(Arrived) -> R + Clone + Send + Sync + 'static,
         R: Future<Output = Response> + Send,
     {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/orders", listener.local_addr().unwrap());
+        let url = format!("http://{}{}", listener.local_addr().unwrap(), Self::PATH);
         let arrived = Log::default();
         let log = arrived.clone();
         let handle = move |request: Request| {

@@ -32,6 +32,16 @@ impl Fixture {
         Ok(found.iter().map(|finding| (text(finding, "check"), text(finding, "object"))).collect())
     }
 
+    /// Waits until the doctor finds nothing but the missing consumer.
+    pub(crate) async fn is_fine(&self, more: &[&str]) {
+        eventually(COUNTED, "no complaint", async || {
+            let found = self.findings(more).await;
+            if found.iter().all(|(check, _)| check == "no-consumer") { Ok(true) } else { Err(format!("{found:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
     /// Waits until the doctor finds all of these, each an id and a part of the object's name.
     pub(crate) async fn is_found(&self, more: &[&str], expected: &[(&str, &str)]) {
         eventually(COUNTED, "the doctor finds what was planted", async || {

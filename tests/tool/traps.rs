@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rehop::parked::{DiscardRequest, Parked, Place};
 use rehop::settings::{Declare, WaitStrategy};
-use rehop::testing::{Broker, eventually};
+use rehop::testing::{Broker, Received, eventually};
 use rehop::{Backoff, Topology};
 use serde_json::json;
 
@@ -14,16 +14,6 @@ use super::examined::COUNTED;
 use crate::support::{Fixture, fragile_broker};
 
 impl Fixture {
-    /// Waits until the doctor finds nothing but the missing consumer.
-    async fn is_fine(&self, more: &[&str]) {
-        eventually(COUNTED, "no complaint", async || {
-            let found = self.findings(more).await;
-            if found.iter().all(|(check, _)| check == "no-consumer") { Ok(true) } else { Err(format!("{found:?}")) }
-        })
-        .await
-        .unwrap();
-    }
-
     /// Leaves an empty queue of discarded messages behind, as an operator does.
     async fn discard_nothing(&self) {
         let mut settings = self.settings.clone();
@@ -128,6 +118,39 @@ async fn an_existing_queue_without_a_single_active_consumer_keeps_no_order_and_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_exchange_is_missed_until_it_exists_whether_an_argument_or_a_policy_names_it() {
+    const MISSING: &str = "dead-letter-exchange-missing";
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("nowhere").await;
+    let (name, queue) = (fixture.namespace.name(), format!("{:?}", fixture.queue));
+    let nowhere = fixture.namespace.exchange("nowhere");
+    let arguments = json!({
+        "x-queue-type": "quorum", "x-delivery-limit": 10, "x-dead-letter-exchange": nowhere,
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    fixture.client.declare_queue(&fixture.queue, arguments).await.unwrap();
+    let mut declared = fixture.settings.clone();
+    declared.queue_mut(&fixture.queue).declare = Declare::Existing;
+    Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+    fixture.discard_nothing().await;
+    let listed = format!("queues=[{{queue={queue},declare=existing,queue_type=quorum}}]");
+    let look = ["--management", api.url(), "--set", &listed];
+    // The queue of discarded messages has no such argument. That of the stray queue overrides the policy.
+    let resting = format!("^{name}\\.(stray|discarded)$");
+    api.set_policy(name, &resting, json!({ "dead-letter-exchange": nowhere })).await;
+    let discarded = format!("{name}.discarded");
+    fixture.is_found(&look, &[(MISSING, &queue), (MISSING, &discarded)]).await;
+    let found = fixture.findings(&look).await;
+    assert_eq!(found.iter().filter(|(check, _)| check == MISSING).count(), 2, "{found:?}");
+    let without_api = fixture.findings(&["--set", &listed]).await;
+    assert!(!without_api.iter().any(|(check, _)| check == MISSING), "AMQP does not show it: {without_api:?}");
+
+    fixture.client.declare_exchange(&nowhere, "fanout", json!({})).await.unwrap();
+    fixture.is_fine(&look).await;
+    api.delete_policy(name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_does_not_know_delayed_retries_is_found_and_others_are_fine() {
     let Some(api) = BrokerApi::shared().await else { return };
     let mut fixture = Fixture::new("native").await;
@@ -163,6 +186,42 @@ async fn a_policy_that_switches_off_the_delay_of_a_native_queue_is_found_and_the
     assert_eq!(fixture.drain_parked(1).await[0].headers["rehop-reason"], "exhausted");
     relay.stop().await;
     api.delete_policy(name).await;
+    fixture.is_fine(&look).await;
+}
+
+/// The queue is declared with reject-publish, by which the broker would refuse the fifth message at the latest.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overflow_of_a_policy_is_in_effect_in_place_of_the_queues_own_and_is_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("overflow").await;
+    fixture.declare().await;
+    let (name, look) = (fixture.namespace.name(), ["--management", api.url()]);
+    fixture.is_fine(&look).await;
+    let definition = json!({ "overflow": "drop-head", "max-length": 2 });
+    api.set_policy(name, &format!("^{}$", fixture.queue), definition).await;
+    let queue = format!("{:?}", fixture.queue);
+    fixture.is_found(&look, &[("at-most-once", &queue), ("length-limit", &queue)]).await;
+    for number in 0..9 {
+        fixture.publish(&number.to_string()).await;
+    }
+    fixture.has_depth(&fixture.queue, 2).await;
+    let left: Vec<_> = fixture.client.get_all(&fixture.queue).await.unwrap().iter().map(Received::text).collect();
+    assert_eq!(left, ["7", "8"]);
+    api.delete_policy(name).await;
+    fixture.is_fine(&look).await;
+}
+
+/// As after an upgrade, which enables no new flag by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn stable_feature_flags_that_are_disabled_are_found_until_somebody_enables_them() {
+    // The first boot of a new node enables only what rehop needs on 3.10, and those without which its version does not run.
+    let needed = "quorum_queue,stream_queue";
+    let broker = Broker::builder().env("RABBITMQ_FEATURE_FLAGS", needed).start().await.unwrap();
+    let fixture = Fixture::at("flags", broker.amqp_url()).await;
+    fixture.declare().await;
+    let look = ["--management", broker.management_url().unwrap()];
+    fixture.is_found(&look, &[("feature-flag-disabled", "the cluster")]).await;
+    broker.rabbitmqctl(&["enable_feature_flag", "all"]).await.unwrap();
     fixture.is_fine(&look).await;
 }
 

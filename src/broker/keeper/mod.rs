@@ -4,16 +4,17 @@
 //! The first declaration stops at its first failure, which keeps the service from starting. After that each exchange, and each
 //! queue with its bindings, fails alone.
 
+mod declared;
 mod problems;
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use lapin::Connection;
 use lapin::types::ShortString;
 use tokio::sync::Mutex;
 
+use self::declared::Declared;
 use self::problems::{News, Problems};
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
@@ -30,27 +31,14 @@ const LOOK_FIRST: Duration = Duration::from_secs(2);
 /// How many of these looks lie between two declarations of everything.
 const DECLARE_EVERY: u32 = 4;
 
-/// The work queue of a queue's own part.
-fn work_queue(topology: &Topology) -> &str {
-    topology.queues.iter().find(|queue| queue.role == Role::Work).map_or("", |queue| &queue.name)
-}
-
 /// The one owner of a service's topology.
 pub(crate) struct Keeper {
     link: Arc<Link>,
     mode: TopologyMode,
     shared: Topology,
     queues: Vec<Topology>,
-    declared: Mutex<Declared>,
+    declared: Mutex<Declared<Connection>>,
     problems: StdMutex<Problems>,
-}
-
-#[derive(Default)]
-struct Declared {
-    /// The connection on which the shared part was declared last; none before the first time.
-    shared_on: Option<Weak<Connection>>,
-    /// The queues whose own part was declared before.
-    queues: HashSet<String>,
 }
 
 impl Keeper {
@@ -66,16 +54,14 @@ impl Keeper {
     /// The first failure when the part was never declared before. Later, only what keeps the queue from being consumed.
     pub(crate) async fn declare(&self, connection: &Arc<Connection>, queue: &Topology) -> Result<(), Error> {
         let mut declared = self.declared.lock().await;
-        let is_new = declared.shared_on.is_none();
-        if !declared.shared_on.as_ref().is_some_and(|on| std::ptr::eq(on.as_ptr(), Arc::as_ptr(connection))) {
-            self.declare_or_report(connection, &self.shared, is_new).await?;
-            declared.shared_on = Some(Arc::downgrade(connection));
+        if !declared.is_shared_on(connection) {
+            self.declare_or_report(connection, &self.shared, declared.is_new()).await?;
+            declared.note_shared(connection);
         }
-        let name = work_queue(queue).to_owned();
-        let is_new = !declared.queues.contains(&name);
+        let is_new = !declared.has(queue);
         drop(declared);
         self.declare_or_report(connection, queue, is_new).await?;
-        self.declared.lock().await.queues.insert(name);
+        self.declared.lock().await.note_queue(queue);
         Ok(())
     }
 
@@ -91,17 +77,15 @@ impl Keeper {
     /// Declares everything again that was declared before, because somebody may have deleted a part of it. The first declaration is left
     /// to a consumer that starts: it says what is wrong, and checks what the broker can do.
     pub(crate) async fn repair(&self) {
-        let declared = self.declared.lock().await;
-        if declared.shared_on.as_ref().is_none_or(|on| on.strong_count() == 0) {
+        let parts = self.declared.lock().await.parts_to_repair(&self.shared, &self.queues);
+        if parts.is_empty() {
             return;
         }
-        let queues: Vec<_> = self.queues.iter().filter(|queue| declared.queues.contains(work_queue(queue))).collect();
-        drop(declared);
         let connection = match self.link.get().await {
             Ok(connection) => connection,
             Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
         };
-        for topology in std::iter::once(&self.shared).chain(queues) {
+        for topology in parts {
             match topology.establish_each(&connection, self.mode, self.link.answer_timeout()).await {
                 Ok(failures) => self.report(topology, &failures),
                 Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),

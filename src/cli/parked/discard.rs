@@ -2,21 +2,21 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::{DiscardRequest, ListRequest, Place};
+use rehop::parked::{DiscardRequest, ListRequest};
 
 use super::list::look;
 use super::plan::{command, plan};
 use super::progress::Printer;
-use super::select::{FilterArgs, InFlightArgs, PlaceArgs};
+use super::select::{FilterArgs, InFlightArgs, UndiscardedArgs};
 use super::{answers, status, text};
-use crate::cli::options::{Options, Usage};
+use crate::cli::options::Options;
 use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: PlaceArgs,
+    place: UndiscardedArgs,
     /// Discard the messages. Without this the command prints a plan
     #[arg(long)]
     apply: bool,
@@ -49,9 +49,6 @@ Exit status: 0 if all were moved, 1 for an error, 2 for a wrong command line, 3
 if it stopped before its end or left messages where they were.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    if args.place.place() == Place::Discarded {
-        return Err(Usage("these messages are discarded already".to_owned()).into());
-    }
     let (parked, stop) = super::open(args.place.place(), options).await?;
     let filter = args.filter.filter();
     if !args.apply {

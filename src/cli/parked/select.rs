@@ -29,6 +29,28 @@ impl PlaceArgs {
     }
 }
 
+/// Of messages that are not discarded yet.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct UndiscardedArgs {
+    /// The parked messages of this work queue
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// The stray messages of the namespace, which no queue took
+    #[arg(long)]
+    stray: bool,
+}
+
+impl UndiscardedArgs {
+    /// Exactly one of the two is given.
+    pub(super) fn place(&self) -> Place {
+        match &self.queue {
+            Some(queue) if !self.stray => Place::queue(queue),
+            _ => Place::Stray,
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Which messages (all that are given must match)")]
 pub(super) struct FilterArgs {

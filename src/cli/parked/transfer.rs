@@ -42,7 +42,8 @@ pub(super) struct Import {
     /// The file of an export, or - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Publish the messages to the queue. Without this the command only checks the file, and whether the queue exists
+    /// Publish the messages to the queue. Without this the command only checks the file, and whether the parked or stray queue and the
+    /// work queues of parked messages exist
     #[arg(long)]
     apply: bool,
     /// Why, for the log
@@ -154,6 +155,6 @@ fn lines<'a>(file: &Path, spooled: Option<&'a [u8]>) -> anyhow::Result<Lines<'a>
         let text = text.map_err(|error| bad(error.to_string()))?;
         // serde's message quotes no values but names of fields, which it also escapes.
         serde_json::from_str(&text)
-            .map_err(|error| bad(format!("not an exported message, at column {}", error.column())))
+            .map_err(|error| bad(format!("it is not an exported message, at column {}", error.column())))
     })))
 }

@@ -36,7 +36,7 @@ struct Limits {
     wait_queues: usize,
     /// How many messages the process that consumes it holds at most, if it is ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ordered_prefetch: Option<u16>,
+    max_unsettled: Option<u16>,
 }
 
 impl Needs {
@@ -50,7 +50,7 @@ impl Needs {
                 strategy: policy.strategy(),
                 max_wait_ms: u64::try_from(policy.longest_chain().as_millis()).unwrap_or(u64::MAX),
                 wait_queues: wait_queues_of(settings, queue)?,
-                ordered_prefetch: is_ordered(settings, queue).then(|| settings.prefetch(&queue.queue)).transpose()?,
+                max_unsettled: is_ordered(settings, queue).then(|| settings.max_unsettled(&queue.queue)).transpose()?,
             })
         });
         let topology = Topology::of(settings)?;
@@ -99,7 +99,7 @@ impl Needs {
             ]);
         }
         let ordered = self.limits.iter().filter_map(|limit| {
-            let held = match limit.ordered_prefetch? {
+            let held = match limit.max_unsettled? {
                 1 => "one message".to_owned(),
                 most => format!("{most} messages"),
             };

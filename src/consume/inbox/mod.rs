@@ -20,7 +20,9 @@
 //!   survived it.
 //! - **Queues take turns** ([`turn`]) until each has brought a fresh delivery, or a few deliveries are proven: a message that
 //!   kills at the head of one queue must not charge the head of another each time.
-//! - **Nothing waits too long** ([`pace`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0).
+//! - **Nothing waits too long** ([`pace`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0). If it is shorter
+//!   than was known, and takes deliveries back one by one (4.3), what waits for its first handler goes back when the broker cancels the
+//!   subscription.
 //!
 //! An ordered queue ([`lines`]) cannot follow the window: to end a subscription while it holds something would let others overtake
 //! that. And what comes back goes behind what came back before it, so a narrower window would change the order with the second
@@ -35,7 +37,11 @@
 //! No other message was parked in any world that was tried (`make inputs`), and none was held for longer than the broker's ack timeout.
 //!
 //! In other worlds channels are lost, messages wait in their process, and queues are ordered: there each message ends, and none of an
-//! ordered queue starts before an earlier one with its key was handled or parked.
+//! ordered queue starts before an earlier one with its key was handled or parked. The same holds if the broker's ack timeout is shorter
+//! than the settings say (on 4.3, an ordered queue with one process only: the next process becomes active before this one has given back
+//! what it holds). Such a timeout may park: messages that cannot wait in the process for so long; on 3.10 and 4.0, others on the same
+//! channel; and whatever else an ordered queue holds. Where 4.3 takes messages back from a queue whose messages wait neither in the
+//! process nor natively, it parks none.
 //!
 //! Outside the limits above an innocent message may be parked, with:
 //!
@@ -346,6 +352,16 @@ impl<T> Inbox<T> {
         T: Fingerprint,
     {
         self.queues[queue.0].take_late(now)
+    }
+
+    /// Deliveries that no handler has seen, to be handed back now, because the broker has cancelled the subscription that brought them. If
+    /// it cancelled because one delivery was late, those that still wait will be late too. 4.3 would take them back uncounted while they
+    /// are handled. If that many always wait, this never ends. Suspects stay, because they run next.
+    pub(crate) fn take_unseen(&mut self, queue: QueueIndex) -> Vec<T>
+    where
+        T: Fingerprint,
+    {
+        self.queues[queue.0].take_unseen()
     }
 
     /// Whether an ordered queue holds a delivery for so long that the broker will soon take it back. To keep the order, all that the

@@ -149,7 +149,10 @@ impl<T> QueueInbox<T> {
     /// and before anything that is fresh.
     pub(super) fn redeliveries(&mut self, count: u32, item: &impl Fingerprint) -> Redeliveries {
         if count == 0 {
-            if !item.has_waited_in_queue() {
+            // A fingerprint takes time, so it is asked for only where something was handed back.
+            let was_handed_back =
+                self.requeued.has_handed_back() && self.requeued.take(item.fingerprint(), 0).is_some();
+            if !was_handed_back && !item.has_waited_in_queue() {
                 self.returning.clear();
             }
             return Redeliveries::default();
@@ -392,7 +395,7 @@ impl<T> QueueInbox<T> {
         all.map(|waiting| waiting.item).collect()
     }
 
-    /// Takes what has waited too long. On 3.10 and 4.0 it comes back counted, and this process knows why.
+    /// Takes what has waited too long.
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<T>
     where
         T: Fingerprint,
@@ -402,10 +405,30 @@ impl<T> QueueInbox<T> {
         }
         let limit = self.rules.hold_limit;
         let late = self.take_if(|waiting| waiting.arrived + limit <= now);
-        for waiting in &late {
-            self.requeued.expect(waiting.item.fingerprint(), waiting.redeliveries.and_excused());
+        self.hand_back(late)
+    }
+
+    /// Takes what waits for its first attempt and is no suspect. An ordered queue gives back no single deliveries.
+    pub(super) fn take_unseen(&mut self) -> Vec<T>
+    where
+        T: Fingerprint,
+    {
+        let unseen: Vec<_> = self.plain.drain(..).collect();
+        for waiting in &unseen {
+            self.left(waiting.subscription);
         }
-        late.into_iter().map(|waiting| waiting.item).collect()
+        self.hand_back(unseen)
+    }
+
+    /// On 3.10 and 4.0 these come back counted, and this process knows why. On 4.3 they come back with the count that they have.
+    fn hand_back(&mut self, handed_back: Vec<Waiting<T>>) -> Vec<T>
+    where
+        T: Fingerprint,
+    {
+        for waiting in &handed_back {
+            self.requeued.expect_handed_back(waiting.item.fingerprint(), waiting.redeliveries);
+        }
+        handed_back.into_iter().map(|waiting| waiting.item).collect()
     }
 
     /// When the oldest waiting delivery will have waited too long.

@@ -38,10 +38,10 @@ impl Rules {
         };
         let is_ordered = config.order != Order::None;
         let hold_limit = if is_ordered { ordered_hold_limit(ack_timeout) } else { hold_limit };
-        let window = config.window(ack_timeout);
+        let most = config.max_unsettled(ack_timeout);
         Self {
-            prefetch: window,
-            concurrency: config.concurrency.min(window),
+            prefetch: most,
+            concurrency: config.concurrency.min(most),
             is_ordered,
             delivery_limit: config.policy.delivery_limit,
             immediate: config.policy.immediate,

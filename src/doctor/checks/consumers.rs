@@ -9,7 +9,7 @@ use crate::doctor::check::Check;
 use crate::doctor::observed::{Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
-use crate::settings::{Order, QueueConfig};
+use crate::settings::{Order, QueueConfig, WaitStrategy};
 use crate::topology::Role;
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
@@ -52,8 +52,14 @@ fn timeout(config: &QueueConfig, details: &QueueDetails, expected: Duration) -> 
             "handlers may run for {}, so the broker takes messages back while they run, and other handlers get them",
             format_duration(config.handler_timeout)
         )
+    } else if config.order != Order::None {
+        "all that the queue holds comes back together, counted, until the broker parks it".to_owned()
+    } else if config.policy.strategy() == WaitStrategy::InProcess {
+        // On 4.3 the service notices only what the broker cancels a subscription over.
+        "messages that wait in the process are delivered again meanwhile, and handled twice; the service may not notice"
+            .to_owned()
     } else {
-        "deliveries that wait for a handler are taken back before rehop hands them back, which counts against them"
+        "deliveries that wait for a handler are taken back before rehop hands them back, and 3.10 and 4.0 count that against them"
             .to_owned()
     };
     let seen = format!(

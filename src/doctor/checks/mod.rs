@@ -2,6 +2,7 @@
 
 mod cluster;
 mod consumers;
+mod dead_lettering;
 mod limits;
 mod messages;
 mod parts;
@@ -27,6 +28,7 @@ pub(super) fn findings(subject: &Subject, seen: &Observed, now: Timestamp) -> Ve
     findings.extend(parts::check(subject, seen));
     findings.extend(limits::check(subject, seen));
     findings.extend(taken_over::check(subject, seen));
+    findings.extend(dead_lettering::check(subject, seen));
     findings.extend(cluster::check(subject, seen));
     findings.extend(consumers::check(subject, seen));
     findings.extend(messages::check(subject, seen, now));

@@ -7,7 +7,7 @@ use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use crate::settings::{Declare, Order, QueueConfig};
 
-const POLICY: &str = "set the policy that `rehop topology export --format policies` prints";
+pub(super) const POLICY: &str = "set the policy that `rehop topology export --format policies` prints";
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let Some(management) = &seen.management else { return Vec::new() };
@@ -112,11 +112,11 @@ fn dead_lettering(config: &QueueConfig, details: &QueueDetails, park: &str) -> O
             config.queue
         ));
     }
-    let strategy = details.text("dead-letter-strategy").unwrap_or("at-most-once");
-    let overflow = details.text("overflow").unwrap_or("drop-head");
-    if details.kind != "quorum" || (strategy == "at-least-once" && overflow == "reject-publish") {
+    if details.kind != "quorum" || details.dead_letters_at_least_once() {
         return None;
     }
+    let strategy = details.text("dead-letter-strategy").unwrap_or("at-most-once");
+    let overflow = details.text("overflow").unwrap_or("drop-head");
     let seen = format!(
         "dead-letter-strategy is {strategy} and overflow is {overflow}: the broker may lose messages that it dead-letters"
     );

@@ -4,7 +4,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::doctor::observed::{DeliveryLimit, Difference, Flag, Management, Node, QueueDetails, QueueState};
+use crate::doctor::observed::{
+    DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, QueueDetails, QueueState,
+};
 use crate::retry::backoff::Backoff;
 use crate::settings::{Declare, Order, QueueType, Settings, WaitStrategy};
 use crate::topology::{Argument, Arguments};
@@ -27,6 +29,8 @@ fn healthy(subject: &Subject) -> Observed {
         let details = json!({ "type": exchange.kind.as_str(), "arguments": exchange.arguments });
         management.exchanges.insert(exchange.name.clone(), serde_json::from_value(details).unwrap());
     }
+    // Somebody else's.
+    management.exchanges.insert("theirs".to_owned(), ExchangeDetails::default());
     for queue in &subject.topology.queues {
         let consumers = u32::from(queue.role == crate::topology::Role::Work);
         seen.queues.insert(queue.name.clone(), QueueState { state: present.clone(), ready: 0, consumers });
@@ -316,8 +320,47 @@ fn what_a_queue_of_somebody_elses_lacks_is_found() {
     assert_eq!(with("x-dead-letter-strategy", Value::Null), ["at-most-once"]);
     assert_eq!(with("x-overflow", Value::Null), ["at-most-once"]);
     assert_eq!(with("x-single-active-consumer", true.into()), ["single-active-consumer"]);
+    assert_eq!(with("x-dead-letter-exchange", "nowhere".into()), ["dead-letter-exchange-missing"]);
+    assert_eq!(with("x-dead-letter-exchange", "".into()), [""; 0], "the default exchange always exists");
     let classic = taken_over("classic", json!({}));
     assert_eq!(classic, ["no-dead-letter-exchange", "classic-queue", "queue-type-differs"]);
+}
+
+/// Of the queues that rehop declares only the discarded one has no argument that would override the policy.
+#[test]
+fn a_policy_that_names_a_dead_letter_exchange_that_does_not_exist_is_found_where_it_is_in_effect() {
+    let discarding = |change: fn(&mut Observed)| {
+        let mut subject = Subject::of(&settings()).unwrap();
+        subject.topology.queues.extend(subject.discarded().queues);
+        let mut seen = healthy(&subject);
+        for name in ["orders", "orders.parked", "ns.stray", "ns.wait.10000", "ns.discarded"] {
+            policy(&mut seen, name, "dead-letter-exchange", "nowhere".into());
+        }
+        change(&mut seen);
+        findings(&subject, &seen, NOW)
+    };
+    let found = discarding(|_| {});
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLetterExchangeMissing, "queue \"ns.discarded\""));
+    assert!(finding.seen.starts_with("policy \"theirs\" names exchange \"nowhere\""), "{}", finding.seen);
+    assert!(finding.seen.ends_with("loses what it dead-letters, without a word"), "{}", finding.seen);
+    assert_eq!(finding.remedy, "exclude the queue from policy \"theirs\"");
+    let at_least_once = discarding(|seen| policy(seen, "ns.discarded", "dead-letter-strategy", "at-least-once".into()));
+    assert!(at_least_once[0].seen.ends_with("where no consumer can get it"), "{}", at_least_once[0].seen);
+    let there = |seen: &mut Observed| {
+        let exchanges = &mut seen.management.as_mut().unwrap().exchanges;
+        exchanges.insert("nowhere".to_owned(), ExchangeDetails::default());
+    };
+    assert!(discarding(there).is_empty());
+}
+
+#[test]
+fn a_dead_letter_exchange_of_rehops_own_that_does_not_exist_is_one_finding() {
+    let missing = |seen: &mut Observed| {
+        seen.exchanges.insert("ns.park".to_owned(), State::Missing);
+        seen.management.as_mut().unwrap().exchanges.remove("ns.park");
+    };
+    assert_eq!(found(&settings(), missing), ["exchange-missing"]);
 }
 
 #[test]
@@ -395,6 +438,18 @@ fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_foun
         found(&settings(), |seen| policy(seen, "orders", "consumer-timeout", 60_000.into())),
         ["consumer-timeout-short"]
     );
+    let harm = |settings: &Settings| {
+        let subject = Subject::of(settings).unwrap();
+        let mut seen = healthy(&subject);
+        policy(&mut seen, "orders", "consumer-timeout", 600_000.into());
+        findings(&subject, &seen, NOW).remove(0).seen
+    };
+    let mut holding = settings();
+    holding.retry.strategy = Some(WaitStrategy::InProcess);
+    assert!(harm(&settings()).contains("wait for a handler"), "{}", harm(&settings()));
+    assert!(harm(&holding).contains("wait in the process"), "{}", harm(&holding));
+    holding.consume.order = Some(Order::Queue);
+    assert!(harm(&holding).contains("comes back together, counted"), "{}", harm(&holding));
     let mut slow = settings();
     slow.consume.handler_timeout = Some(Duration::from_secs(90));
     assert_eq!(found(&slow, |_| {}), [""; 0]);

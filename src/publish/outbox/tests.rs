@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::model::{EXCHANGES, LATENCY, Mood, Nature, Plan, Scenario, Weather, World};
+use super::model::{Deleted, EXCHANGES, LATENCY, Mood, Nature, Plan, Scenario, Weather, World};
 use crate::inputs::worlds;
 
 fn mood() -> impl Strategy<Value = Mood> {
@@ -43,6 +43,12 @@ fn weather() -> impl Strategy<Value = Weather> {
     ]
 }
 
+/// What is deleted of these exchanges, and when.
+fn deletions(exchanges: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u64, usize, Deleted)>> {
+    let part = prop_oneof![Just(Deleted::Exchange), Just(Deleted::Queue)];
+    prop::collection::vec((time(), exchanges, part), 0..4)
+}
+
 fn plan(nature: impl Strategy<Value = Nature>) -> impl Strategy<Value = Plan> {
     (time(), 0..EXCHANGES, nature, prop::option::weighted(0.2, span()))
         .prop_map(|(at, exchange, nature, withdrawn_after)| Plan { at, exchange, nature, withdrawn_after })
@@ -54,10 +60,12 @@ prop_compose! {
         copies in prop::collection::vec(plan(nature()), 1..40),
         moods in prop::collection::vec((time(), 0..EXCHANGES, mood()), 0..12),
         weather in prop::collection::vec((time(), weather()), 0..5),
+        deletions in deletions(0..EXCHANGES),
         cuts in prop::collection::vec((1..80usize, 0..3 * LATENCY), 0..5),
         names_exchange in any::<bool>(),
     ) -> Scenario {
-        Scenario { seed, copies, moods, weather, cuts, names_exchange }
+        let names_exchange = names_exchange || !deletions.is_empty();
+        Scenario { seed, copies, moods, weather, deletions, cuts, names_exchange }
     }
 }
 
@@ -67,12 +75,14 @@ prop_compose! {
         seed in any::<u64>(),
         mut copies in prop::collection::vec(plan(prop_oneof![6 => Just(Nature::Fine), 1 => Just(Nature::Malformed)]), 1..60),
         moods in prop::collection::vec((time(), 1..EXCHANGES, mood()), 0..12),
+        deletions in deletions(1..EXCHANGES),
         names_exchange in any::<bool>(),
     ) -> Scenario {
+        let names_exchange = names_exchange || !deletions.is_empty();
         for copy in &mut copies {
             copy.nature = if copy.exchange == 0 { Nature::Fine } else { copy.nature };
         }
-        Scenario { seed, copies, moods, weather: Vec::new(), cuts: Vec::new(), names_exchange }
+        Scenario { seed, copies, moods, weather: Vec::new(), deletions, cuts: Vec::new(), names_exchange }
     }
 }
 
@@ -80,7 +90,9 @@ proptest! {
     #![proptest_config(worlds(200))]
 
     /// The model itself checks, at each step, that only what is stored is reported as confirmed, once; that nothing is sent for
-    /// nobody, or while it is under way; that what was refused rests as long as it must; and that memory is bounded.
+    /// nobody, or while it is under way; that what was refused rests as long as it must; that nothing is sent on a connection before the
+    /// topology was declared on it, or to an exchange under repair; and that memory is bounded. What was deleted comes back by a repair
+    /// alone.
     #[test]
     fn whatever_the_broker_does_each_copy_is_confirmed_in_the_end_and_none_is_multiplied(scenario in scenario()) {
         let world = World::run(&scenario);
@@ -116,4 +128,13 @@ fn many_answers_in_these_worlds_come_after_the_end_of_their_connection() {
     let (confirms, others) =
         worlds.fold((0, 0), |(confirms, others), world| (confirms + world.late_confirms, others + world.late_others));
     assert!(confirms >= 20 && others >= 20, "{confirms} confirms, {others} others");
+}
+
+/// Otherwise the properties would not cover repairs.
+#[test]
+fn in_many_of_these_worlds_what_was_deleted_is_declared_again() {
+    let mut runner = TestRunner::deterministic();
+    let worlds = (0..100).map(|_| World::run(&scenario().new_tree(&mut runner).unwrap().current()));
+    let restored = worlds.filter(|world| world.restored > 0).count();
+    assert!(restored >= 20, "{restored} of 100");
 }

@@ -360,7 +360,7 @@ fn for_a_mistake_in_a_queue_the_error_names_the_queue_its_position_and_the_key()
     check(
         "[[queues]]\nqueue = \"a\"\nbindings = [{ routing_key = \"hunter2\" }]\n",
         "queues.0.bindings.0",
-        "`exchange` is missing",
+        ": queue \"a\": the key `exchange` is missing",
     );
     check(
         "[[queues]]\nqueue = \"a\"\n[queues.retry]\nimmediate = 10\n",
@@ -368,7 +368,17 @@ fn for_a_mistake_in_a_queue_the_error_names_the_queue_its_position_and_the_key()
         ": queue \"a\": immediate is 10",
     );
     check("[[queues]]\nqueue = \"a\"\n[queues.consume]\nprefetch = 0\n", "queues.0.consume.prefetch", "at least 1");
-    check("[[queues]]\nqueue = \"a\"\nretri = \"hunter2\"\n", "queues.0.retri", "unknown key");
+    check("[[queues]]\nqueue = \"a\"\nretri = \"hunter2\"\n", "queues.0.retri", ": queue \"a\": unknown key");
+    check(
+        "[[queues]]\nqueue = \"a\"\n[[queues]]\nqueue = \"b\"\nretry = { delays = 3 }\n",
+        "queues.1.retry.delays",
+        ": queue \"b\": ",
+    );
+    check("[[queues]]\nqueue = \"a\"\nretry = 3\n", "queues.0.retry", ": queue \"a\": expected");
+    // Without a name there is only the position.
+    check("[[queues]]\nretri = 1\n", "queues.0.retri", "default.toml): unknown key");
+    check("[[queues]]\nqueue = [\"hunter2\"]\n", "queues.0.queue", "default.toml): expected a string, found a list");
+    check("queues = [\"hunter2\"]\n", "queues.0", "default.toml): ");
     check("queues = \"hunter2\"\n", "queues", "found a string");
 }
 

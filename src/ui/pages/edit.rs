@@ -18,7 +18,7 @@ use crate::ui::allowed::Action;
 use crate::ui::door::{Fields, Session};
 use crate::ui::looks;
 use crate::ui::refusal::Refusal;
-use crate::ui::runs::{About, Order};
+use crate::ui::runs::{About, Operation};
 use crate::ui::state::State;
 
 /// The largest body that can be edited on a page.
@@ -75,7 +75,7 @@ pub(super) async fn start(Shared(state): Shared<Arc<State>>, Extension(fields): 
     request.why = Some(why.to_owned());
     request.to = fields.get("to").map(str::to_owned);
     let about = About { title: format!("Edit message {chain}"), why: why.to_owned(), from: address.query() };
-    let run = state.runs.start(parked, Order::Edit(request), about);
+    let run = state.runs.start(parked, Operation::Edit(request), about);
     Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response())
 }
 

@@ -1,4 +1,4 @@
-//! Before something is done: what, to how many, and where they go. Then the order itself.
+//! Before something is done: what, to how many, and where they go. Then the operation itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::ui::door::{Fields, Session};
 use crate::ui::format::count;
 use crate::ui::looks::{self, Reading};
 use crate::ui::refusal::Refusal;
-use crate::ui::runs::{About, Order};
+use crate::ui::runs::{About, Operation};
 use crate::ui::state::State;
 
 #[derive(Template)]
@@ -109,22 +109,22 @@ pub(super) async fn start(
     let address = state.address(&fields)?;
     let action = allowed(&state, &name, &address)?;
     let bad = |text: String| Refusal::new(StatusCode::BAD_REQUEST, text);
-    let (order, expect) = order(&fields, &address, action).map_err(bad)?;
+    let (operation, expect) = operation(&fields, &address, action).map_err(bad)?;
     let verb = if action == Action::Replay { "Replay" } else { "Discard" };
     let why = fields.get("why").unwrap_or_default().to_owned();
     let title = format!("{verb} {} messages of {}", count(expect), address.place);
     let about = About { title, why, from: address.query() };
-    let run = state.runs.start(state.parked(&address)?, order, about);
+    let run = state.runs.start(state.parked(&address)?, operation, about);
     Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response())
 }
 
 /// What the form asks for, and how many messages it is about.
-fn order(fields: &Fields, address: &Address, action: Action) -> Result<(Order, u64), String> {
+fn operation(fields: &Fields, address: &Address, action: Action) -> Result<(Operation, u64), String> {
     let why = fields.get("why").ok_or("Say why, for the audit. Go back, and fill in the reason.")?;
     let expected = number(fields, "expect")?.ok_or("The form does not say how many messages it is about.")?;
     let (filter, expect, why) = (address.filter.clone(), Some(expected), Some(why.to_owned()));
     if action == Action::Discard {
-        return Ok((Order::Discard(DiscardRequest { filter, expect, why, in_flight: None }), expected));
+        return Ok((Operation::Discard(DiscardRequest { filter, expect, why, in_flight: None }), expected));
     }
     let deadline =
         |text: &str| humantime::parse_duration(text).map_err(|_| format!("{text:?} is not a duration such as 24h."));
@@ -144,7 +144,7 @@ fn order(fields: &Fields, address: &Address, action: Action) -> Result<(Order, u
         in_flight: fields.get("strict").map(|_| 1),
         ..ReplayRequest::default()
     };
-    Ok((Order::Replay(request), expected))
+    Ok((Operation::Replay(request), expected))
 }
 
 /// Whether the page may do it, here.

@@ -31,10 +31,7 @@ impl Stage {
     }
 
     async fn on(ground: &Ground, cluster: Cluster, name: &str) -> Self {
-        let mut balancers = Vec::new();
-        for node in 0..cluster.nodes() {
-            balancers.push(Proxy::start(&cluster.amqp_url(node)).await.unwrap());
-        }
+        let balancers = balancers(&cluster).await;
         let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
         let mut lab = ground.lab_at(name, &admin);
         lab.work_mut().delays = vec![2000, 2000];
@@ -45,14 +42,6 @@ impl Stage {
         let load = lab.load(50);
         lab.done(100).await;
         Self { cluster, balancers, lab, services, load }
-    }
-
-    /// Lets the balancers use the next node, as they do when a node is down.
-    fn avoid(&self, dead: usize) {
-        for (node, balancer) in self.balancers.iter().enumerate() {
-            let target = if node == dead { (node + 1) % self.cluster.nodes() } else { node };
-            balancer.retarget(&self.cluster.amqp_url(target)).unwrap();
-        }
     }
 
     /// Refuses all clients.
@@ -73,12 +62,29 @@ impl Stage {
     }
 }
 
+/// A load balancer for each node.
+pub(super) async fn balancers(cluster: &Cluster) -> Vec<Proxy> {
+    let mut balancers = Vec::new();
+    for node in 0..cluster.nodes() {
+        balancers.push(Proxy::start(&cluster.amqp_url(node)).await.unwrap());
+    }
+    balancers
+}
+
+/// Lets the balancers use the next node, as they do when a node is down.
+pub(super) fn avoid(cluster: &Cluster, balancers: &[Proxy], dead: usize) {
+    for (node, balancer) in balancers.iter().enumerate() {
+        let target = if node == dead { (node + 1) % cluster.nodes() } else { node };
+        balancer.retarget(&cluster.amqp_url(target)).unwrap();
+    }
+}
+
 pub(crate) async fn leaders(ground: Ground) -> Account {
     let stage = Stage::new(&ground, "leaders").await;
     let mut killed = Vec::new();
     for queue in [stage.lab.work().to_owned(), stage.lab.tier(2000), stage.lab.parked()] {
         let leader = stage.cluster.leader_of(&queue).await.unwrap();
-        stage.avoid(leader);
+        avoid(&stage.cluster, &stage.balancers, leader);
         stage.cluster.kill(leader).await.unwrap();
         stage.is_down(leader).await;
         killed.push(leader.to_string());
@@ -167,7 +173,7 @@ pub(crate) async fn another_member(ground: Ground) -> Account {
     grow_or_shrink(stays, &["grow", comes, "all"]);
     members(&stage.cluster, &queues, |members| members.contains(comes)).await;
     grow_or_shrink(stays, &["shrink", leaves]);
-    stage.avoid(0);
+    avoid(&stage.cluster, &stage.balancers, 0);
     stage.cluster.stop(0).await.unwrap();
     stage.is_down(0).await;
     stage.cluster.rabbitmqctl(1, &["forget_cluster_node", leaves]).await.unwrap();

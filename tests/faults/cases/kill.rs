@@ -74,10 +74,14 @@ pub(crate) async fn before_the_confirm(ground: Ground) -> Account {
     lab.send(MESSAGES, Does::GateFail).await;
     let (mut service, proxy) = lab.service_behind().await;
     lab.started(MESSAGES).await;
-    proxy.connection(1).unwrap().pause_to_client();
+    let publishing = proxy.connection(1).unwrap();
+    // Its channel is open by then: the pause is to hold back confirms, and nothing that comes before a copy.
+    quiet(ProxyConnection::bytes_to_client, &publishing).await;
+    publishing.pause_to_client();
     service.go().await;
     lab.depth(&lab.tier(3000), MESSAGES as u32).await;
     service.kill().await;
+    assert_eq!(proxy.accepted(), 2, "the copies were sent on the connection whose confirms are held back");
     drop(proxy);
     finish(&lab, MESSAGES).await
 }

@@ -10,6 +10,7 @@ mod kill;
 mod limits;
 mod looks;
 mod network;
+mod order;
 mod parked;
 mod poison;
 mod rolling;
@@ -62,6 +63,11 @@ pub(crate) fn all() -> Vec<Case> {
             poison::among_slow_ones,
         ),
         case(Corner, "three messages that kill their process park themselves and no innocent", poison::three),
+        case(
+            Corner,
+            "messages that kill their process park themselves and no innocent, in a queue in which messages wait",
+            poison::in_a_queue_that_delays,
+        ),
         case(Corner, "a handler that panics takes no neighbour with it", handler::panics),
         case(Corner, "a handler that hangs forever takes no neighbour with it", handler::hangs),
         case(Corner, "a handler that blocks its thread takes no neighbour with it", handler::blocks),
@@ -166,18 +172,19 @@ pub(crate) fn all() -> Vec<Case> {
         case(
             Corner,
             "messages with the same key stay in order through kills, lost connections and restarts",
-            strategies::order_by_key,
+            order::by_key,
         ),
         case(
             Corner,
             "all messages of a queue stay in order through kills, lost connections and restarts",
-            strategies::order_of_all,
+            order::of_all,
         ),
         case(
             Corner,
             "a message that kills its process parks itself and no innocent, in an ordered queue",
-            strategies::poison_in_order,
+            order::poison,
         ),
+        case(Corner, "messages stay in order while deploys change the window of their queue", order::other_windows),
         case(Broker, "the broker is restarted under load", broker::restarts),
         case(Broker, "the broker dies under load", broker::dies).long_only(),
         case(Broker, "the broker is frozen for a moment", broker::stops_for_a_moment).long_only(),
@@ -213,6 +220,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Broker, "the broker asks for a certificate of the client", access::mutual_tls),
         case(Broker, "the service runs on through cut connections, flat in memory and files", soak::flat).long_only(),
         case(Docker, "the leaders of the work, wait and parked queue are killed in turn", cluster::leaders).long_only(),
+        case(Docker, "the leader of an ordered queue is killed again and again", order::leader_dies).long_only(),
         case(Docker, "a node is cut off from the others", cluster::cut_off).long_only(),
         case(Docker, "the only node of an existing queue is down when the service starts", cluster::home_node)
             .long_only(),

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rand::Rng as _;
+use rehop::settings::WaitStrategy;
 
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
+use crate::record::{Entry, Step};
 use crate::service::Does;
 
 const PREFETCH: u16 = 100;
@@ -25,6 +27,12 @@ async fn lab(ground: &Ground, name: &str) -> Lab {
 /// Runs supervised instances until everything has ended. Each death charges the messages that the process held, but only the
 /// poison may be parked.
 async fn finish(lab: &Lab, instances: usize, poisons: usize) -> Account {
+    let deaths = run_until_settled(lab, instances, poisons).await;
+    lab.close(Allowed::losses(deaths, PREFETCH.into())).await.with_note(format!("{deaths} deaths"))
+}
+
+/// Returns how often the instances died.
+async fn run_until_settled(lab: &Lab, instances: usize, poisons: usize) -> usize {
     let services: Vec<_> = (0..instances).map(|_| lab.supervised()).collect();
     lab.settled(SOON * 2).await;
     let mut deaths = 0;
@@ -32,7 +40,7 @@ async fn finish(lab: &Lab, instances: usize, poisons: usize) -> Account {
         deaths += service.stop().await;
     }
     assert!(deaths >= poisons, "each poison has killed: {deaths} deaths");
-    lab.close(Allowed::losses(deaths, PREFETCH.into())).await.with_note(format!("{deaths} deaths"))
+    deaths
 }
 
 pub(crate) async fn alone(ground: Ground, instances: usize) -> Account {
@@ -65,6 +73,32 @@ pub(crate) async fn three(ground: Ground) -> Account {
     }
     lab.send(394, Does::Succeed).await;
     finish(&lab, 3, 3).await
+}
+
+/// One kills at its first attempt, and one after a wait in the queue, which a nack begins and the broker does not count. Those among them
+/// wait there, too.
+pub(crate) async fn in_a_queue_that_delays(ground: Ground) -> Account {
+    if ground.is("3.10").await || ground.is("4.0").await {
+        return Account::default().with_note("RabbitMQ has it from 4.3");
+    }
+    let mut lab = ground.lab("poison-native").await;
+    let work = lab.work_mut();
+    (work.strategy, work.delays) = (WaitStrategy::Native, vec![300, 300]);
+    (work.prefetch, work.delivery_limit, work.immediate) = (PREFETCH, 5, 1);
+    lab.declare().await;
+    lab.send(200, Does::Succeed).await;
+    lab.send(60, Does::Fail(1)).await;
+    lab.send(1, Does::Poison(0)).await;
+    let late = lab.send(1, Does::LatePoison(1)).await;
+    lab.send(40, Does::Fail(2)).await;
+    lab.send(300, Does::Slow(5)).await;
+    let deaths = run_until_settled(&lab, 3, 2).await;
+    let is_late = |entry: &&Entry| entry.id == late && entry.step == Step::Started;
+    let waited = lab.record().entries.iter().filter(is_late).any(|entry| entry.hop > 0);
+    assert!(waited, "one has killed after a wait in the queue");
+    // What is under way when a subscription ends comes back as if it had waited.
+    let allowed = Allowed::losses(deaths, PREFETCH.into()).spent_waits();
+    lab.close(allowed).await.with_note(format!("{deaths} deaths"))
 }
 
 /// Overloads this machine until it is dropped, for a minute at most.

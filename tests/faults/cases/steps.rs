@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rehop::testing::{Broker, Client, Proxy, Publish, eventually};
+use rehop::testing::{Broker, Client, Proxy, ProxyConnection, Publish, eventually};
 
 use super::limits::MEMORY;
-use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, lasts, no_alarm_is_on};
+use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, lasts, no_alarm_is_on, quiet};
 use crate::expectation::{Cause, Place};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
@@ -201,6 +201,8 @@ impl<'a> Stage<'a> {
     async fn kill_before_the_confirm(&self, mut service: Service, target: &str) {
         let Killed { broker, lab, step, weather, .. } = &self.killed;
         let publishing = self.proxy.connection(1).unwrap();
+        // Its channel is open by then: the pause is to hold back confirms, and nothing that comes before a copy.
+        quiet(ProxyConnection::bytes_to_client, &publishing).await;
         let (before, sent) = (self.client.depth(target).await.unwrap(), publishing.bytes_to_broker());
         if *weather == Weather::Fair {
             publishing.pause_to_client();

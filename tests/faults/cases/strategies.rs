@@ -1,25 +1,18 @@
-//! Messages that wait in their queue, or in the process that consumes it, and queues that are kept in order.
+//! Messages that wait in their queue, or in the process that consumes it.
 
 use std::collections::VecDeque;
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rehop::settings::{Order, WaitStrategy};
-use rehop::testing::{Proxy, eventually};
+use rehop::settings::WaitStrategy;
+use rehop::testing::eventually;
 
-use crate::evidence::{all_broken, between};
+use crate::evidence::between;
 use crate::expectation::{Cause, Place};
 use crate::ground::{Ground, SOON};
-use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
-use crate::record::{Record, Step};
 use crate::service::Does;
 
 const PREFETCH: u16 = 20;
-const KEYS: u64 = 5;
-
-/// What orders messages by the key of their number.
-const KEY: &str = "customer";
 
 /// A nack delays a message, and a reject or a death does not: both are mixed here.
 pub(crate) async fn native(ground: Ground) -> Account {
@@ -105,133 +98,4 @@ pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Ac
     let allowed = Allowed::losses(5 * attempts, long + short);
     let allowed = ends.into_iter().fold(allowed, Allowed::or);
     lab.close(allowed).await
-}
-
-/// A queue that is ordered like this, with messages of five keys that succeed, are slow, and wait.
-async fn ordered(ground: &Ground, name: &str, order: Order) -> Lab {
-    let mut lab = ground.lab(name).await;
-    let work = lab.work_mut();
-    (work.strategy, work.order, work.delays) = (WaitStrategy::InProcess, order, vec![100, 200]);
-    (work.immediate, work.delivery_limit, work.prefetch, work.concurrency) = (1, 100, PREFETCH, KEYS as u16);
-    lab.declare().await;
-    lab
-}
-
-/// Publishes these in their order, each with its key.
-async fn send(lab: &Lab, kinds: impl IntoIterator<Item = Does>) {
-    let messages = lab.offer(0, kinds);
-    let ids: Vec<u64> = messages.iter().map(|(id, _)| *id).collect();
-    let keyed = messages.into_iter().map(|(id, message)| message.header(KEY, id % KEYS));
-    lab.client().await.publish_many(keyed).await.unwrap();
-    lab.confirmed(&ids);
-}
-
-/// Attempts that began before those of every earlier message of the same key had succeeded.
-fn out_of_order(record: &Record, key: impl Fn(u64) -> u64) -> Vec<String> {
-    let mut of_key: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-    for entry in &record.entries {
-        of_key.entry(key(entry.id)).or_default().insert(entry.id);
-    }
-    let (mut done, mut found) = (BTreeSet::new(), Vec::new());
-    for entry in &record.entries {
-        match entry.step {
-            Step::Succeeded => {
-                done.insert(entry.id);
-            }
-            Step::Started => {
-                let before = of_key[&key(entry.id)].range(..entry.id);
-                if let Some(open) = before.into_iter().find(|id| !done.contains(id)) {
-                    found.push(format!("message {} was attempted before {open} had ended", entry.id));
-                }
-            }
-            Step::Failed | Step::Discarded => {}
-        }
-    }
-    found
-}
-
-const KINDS: [Does; 10] = [
-    Does::Succeed,
-    Does::Slow(10),
-    Does::Fail(1),
-    Does::Slow(5),
-    Does::Succeed,
-    Does::Slow(20),
-    Does::Succeed,
-    Does::Fail(2),
-    Does::Slow(10),
-    Does::Succeed,
-];
-
-pub(crate) async fn order_by_key(ground: Ground) -> Account {
-    in_order(ground, "order-key", Order::Header(KEY.to_owned()), 600, |id| id % KEYS).await
-}
-
-pub(crate) async fn order_of_all(ground: Ground) -> Account {
-    in_order(ground, "order-all", Order::Queue, 200, |_| 0).await
-}
-
-/// Two processes, of which one is active. Both are killed in turn, lose their connections, and are replaced.
-async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key: impl Fn(u64) -> u64) -> Account {
-    let mut lab = ordered(&ground, name, order).await;
-    let proxy = Proxy::start(&lab.admin_url).await.unwrap();
-    lab.config = lab.behind(&proxy);
-    let rounds = ground.times(4, 20);
-    send(&lab, KINDS.into_iter().cycle().take(messages * rounds / 4)).await;
-    let mut faults = 0;
-    let services = [lab.supervised(), lab.supervised()];
-    for round in 0..rounds {
-        lab.done((round + 1) * 10).await;
-        tokio::time::sleep(between(50, 400)).await;
-        services[round % 2].kill().await;
-        lab.done((round + 1) * 20).await;
-        services[(round + 1) % 2].kill().await;
-        tokio::time::sleep(between(300, 800)).await;
-        faults += 2 + all_broken(&proxy, Proxy::cut).await;
-    }
-    for service in services {
-        service.stop().await;
-    }
-    let mut rolling = VecDeque::from([lab.service(), lab.service()]);
-    for _ in 0..rounds {
-        tokio::time::sleep(between(300, 800)).await;
-        rolling.push_back(lab.service());
-        rolling.pop_front().unwrap().stop().await;
-        faults += 1;
-    }
-    lab.settled(SOON * 3).await;
-    for service in &mut rolling {
-        service.stop().await;
-    }
-    let mut account = lab.close(Allowed::losses(faults, PREFETCH.into())).await;
-    account.breaches.extend(out_of_order(&lab.record(), key));
-    account.with_note(format!("{faults} kills, cuts and restarts"))
-}
-
-/// Between messages of other keys, with a second process ready to take over.
-pub(crate) async fn poison_in_order(ground: Ground) -> Account {
-    let mut sum = Account::default();
-    for order in [Order::Queue, Order::Header(KEY.to_owned())] {
-        let mut lab = ordered(&ground, "order-poison", order).await;
-        (lab.work_mut().delivery_limit, lab.work_mut().immediate) = (6, 1);
-        let (client, parked) = (lab.client().await, lab.parked());
-        client.delete_queue(lab.work()).await.unwrap();
-        lab.declare().await;
-        send(&lab, std::iter::repeat_n(Does::Succeed, 57)).await;
-        // Alone with its key: those of its own that are behind it in the window would be parked with it.
-        let poison = lab.offer(0, [Does::Poison(0)]).remove(0);
-        client.publish(poison.1.header(KEY, "poison")).await.unwrap();
-        lab.confirmed(&[poison.0]);
-        send(&lab, std::iter::repeat_n(Does::Slow(5), 60)).await;
-        let services = [lab.supervised(), lab.supervised()];
-        lab.settled(SOON * 2).await;
-        let mut deaths = 0;
-        for service in services {
-            deaths += service.stop().await;
-        }
-        assert!(deaths >= 1, "the poison has killed");
-        assert_eq!(client.depth(&parked).await.unwrap(), 1, "only the poison is parked");
-        sum.add(&lab.close(Allowed::losses(deaths, PREFETCH.into())).await.with_note(format!("{deaths} deaths")));
-    }
-    sum
 }

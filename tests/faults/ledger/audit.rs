@@ -36,8 +36,9 @@ pub(crate) fn account(
     if account.duplicates > bound {
         account.breaches.push(format!("{} duplicates, and {bound} are allowed", account.duplicates));
     }
-    if runs_too_many > bound {
-        account.breaches.push(format!("{runs_too_many} handler runs too many, and {bound} are allowed"));
+    let more_runs = allowed.more_runs() as usize * allowed.held;
+    if runs_too_many > more_runs {
+        account.breaches.push(format!("{runs_too_many} handler runs too many, and {more_runs} are allowed"));
     }
     account
 }
@@ -112,7 +113,7 @@ impl Look<'_> {
 
     fn miscounted(&self) -> Vec<String> {
         let mut breaches = Vec::new();
-        let (runs, most) = (self.runs(), self.runs_at_most() + self.allowed.losses);
+        let (runs, most) = (self.runs(), self.runs_at_most() + self.allowed.more_runs());
         let least = *self.policy.runs(self.expected.does).start();
         if runs > most {
             breaches.push(format!("had {runs} handler runs, and {most} are allowed"));

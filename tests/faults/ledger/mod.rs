@@ -20,6 +20,8 @@ pub(crate) struct Allowed {
     held: usize,
     /// Where messages may be found instead of their fate.
     instead: Vec<Place>,
+    /// How many attempts of a message a loss takes, if more than one.
+    attempts: u32,
     /// The case has forged the times in the headers.
     forged_times: bool,
     /// A delivery that no handler has seen can spend one of a message's waits.
@@ -34,6 +36,17 @@ impl Allowed {
     /// A loss charges up to `held` messages, at most the prefetch. Each may then be attempted once more, and end once more.
     pub(crate) fn losses(times: usize, held: usize) -> Self {
         Self { losses: times as u32, held, ..Self::default() }
+    }
+
+    /// A loss takes so many attempts of each message that it charges, and not just the last one.
+    pub(crate) fn restarting(mut self, attempts: usize) -> Self {
+        self.attempts = attempts as u32;
+        self
+    }
+
+    /// How many more handler runs a message may have.
+    fn more_runs(&self) -> u32 {
+        self.losses * self.attempts.max(1)
     }
 
     pub(crate) fn or(mut self, place: Place) -> Self {

@@ -41,6 +41,8 @@ pub(crate) enum Does {
     GatePark,
     /// Always kills the process after this many milliseconds.
     Poison(u64),
+    /// Fails until the message has waited this often, then always kills the process.
+    LatePoison(u32),
     Panic,
     Hang,
     /// Hangs on the first delivery only.
@@ -122,6 +124,8 @@ impl Work {
                 tokio::time::sleep(Duration::from_millis(millis)).await;
                 std::process::abort()
             }
+            Does::LatePoison(hops) if job.hop() < hops => not_yet(),
+            Does::LatePoison(_) => std::process::abort(),
             Does::Panic => panic!("this message makes its handler panic"),
             Does::Hang => std::future::pending().await,
             Does::HangOnce => {

@@ -175,3 +175,40 @@ async fn exported_messages_are_imported_once_and_replayed_like_any_other() {
     assert_eq!(handled, expected);
     run.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_a_work_queue_that_does_not_exist_or_parks_elsewhere_are_not_imported() {
+    let fixture = Fixture::new("import-nowhere").await;
+    fixture.declare().await;
+    let parked = |body: &str| Publish::to_queue(fixture.parked()).message_id(body).body(body);
+    fixture.client.publish_many(["one", "two"].map(parked)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 2).await;
+    let (mut exported, operator) = (Vec::new(), fixture.operator());
+    let sink = |message| {
+        exported.push(message);
+        true
+    };
+    operator.export(&Filter::default(), None, sink).await.unwrap();
+    fixture.client.purge(&fixture.parked()).await.unwrap();
+    let lines = || exported.iter().cloned().map(Ok);
+
+    // Its parked queue is there, and nobody would ever handle a replay.
+    fixture.client.delete_queue(&fixture.queue).await.unwrap();
+    let checked = operator.check_import(lines()).await.unwrap_err();
+    let imported = operator.import(&ImportRequest::default(), lines(), never()).await.unwrap_err();
+    for error in [checked, imported].map(|error| error.to_string()) {
+        assert!(error.contains(&format!("{:?}", fixture.queue)) && error.contains("does not exist"), "{error}");
+    }
+    fixture.has_depth(&fixture.parked(), 0).await;
+    fixture.has_depth(&fixture.stray(), 0).await;
+
+    fixture.declare().await;
+    let mut mixed = exported.clone();
+    mixed[1].destination = Some("elsewhere".to_owned());
+    let other = operator.check_import(mixed.into_iter().map(Ok)).await.unwrap_err().to_string();
+    let expected = "line 2 cannot be imported: it belongs to queue \"elsewhere\", which parks in \"elsewhere.parked\"";
+    assert!(other.starts_with(expected), "{other}");
+    assert_eq!(operator.check_import(lines()).await.unwrap(), 2);
+    assert_eq!(operator.import(&ImportRequest::default(), lines(), never()).await.unwrap().imported, 2);
+    fixture.has_depth(&fixture.parked(), 2).await;
+}

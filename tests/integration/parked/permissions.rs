@@ -1,4 +1,4 @@
-//! The permissions that the page about parked messages gives an operator.
+//! The permissions that the README gives an operator.
 
 use rehop::Error;
 use rehop::parked::{
@@ -10,17 +10,17 @@ use super::{never, numbered, ramp, request};
 use crate::integration::start::limited;
 use crate::support::{Fixture, not_tried};
 
-const PAGE: &str = include_str!("../../../src/docs/parked.md");
+const README: &str = include_str!("../../../README.md");
 
 const CONFIGURE: usize = 0;
 const WRITE: usize = 1;
 const READ: usize = 2;
 
-/// The page's permissions for queue `orders` of namespace `billing`, with this test's names.
+/// The README's permissions for queue `orders` of namespace `billing`, with this test's names.
 fn documented(fixture: &Fixture) -> [String; 3] {
-    let row = PAGE.lines().find(|line| line.starts_with("| `^(billing")).expect("the page has a row of permissions");
+    let (_, sentence) = README.split_once("needs at most configure").expect("the README has the permissions");
     let (namespace, queue) = (fixture.namespace.name(), fixture.queue.replace('.', r"\."));
-    let patterns = row.split('`').skip(1).step_by(2).map(|pattern| pattern.replace(r"\|", "|"));
+    let patterns = sentence.split('`').skip(1).step_by(2).take(3);
     let patterns = patterns.map(|pattern| pattern.replace("orders", &queue).replace("billing", namespace));
     let [configure, write, read] = patterns.collect::<Vec<_>>().try_into().expect("configure, write and read");
     // Where stray messages are looked at, their queue takes the place of the parked one.
@@ -50,7 +50,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
         return;
     }
     let mut fixture = Fixture::new("operator-least").await;
-    // As on the page, the queue's name does not begin with the namespace and a dot.
+    // As in the README, the queue's name does not begin with the namespace and a dot.
     fixture.queue = format!("{}-orders", fixture.namespace.name());
     let [return_, park, discarded] = ["return", "park", "discarded"].map(|name| fixture.namespace.exchange(name));
     let lock = fixture.namespace.exchange(&format!("op.lock.{}", fixture.parked()));

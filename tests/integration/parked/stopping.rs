@@ -1,9 +1,10 @@
-//! Replays that stop half way. What they have not sent stays where it was, in its order.
+//! Replays that stop half way, or before they begin. What they have not sent stays where it was, in its order.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::parked::Stop;
+use rehop::parked::{ParkedError, Stop};
+use rehop::testing::Publish;
 use rehop::{Failure, Message};
 use serde_json::json;
 
@@ -94,4 +95,36 @@ async fn a_consumer_that_fails_again_half_way_disturbs_no_more_than_one_batch() 
     left[40 - sent..].sort_by_key(|body| all.iter().position(|other| other == body));
     assert_eq!(left, [&all[sent..], &all[HANDLED..sent]].concat());
     run.stop().await;
+}
+
+/// A count that ends early may have missed any number of messages, so it agrees with no number, even if it has found as many.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_was_cut_off_is_not_taken_for_the_expected_number() {
+    const LARGE: usize = 200_000;
+    let (mut fixture, proxy) = Fixture::behind_proxy("stop-count").await;
+    fixture.declare().await;
+    let parked = |number: usize, size: usize| {
+        Publish::to_queue(fixture.parked()).message_id(number.to_string()).body(vec![b'x'; size])
+    };
+    let messages = (0..8).map(|number| parked(number, if number < 3 { 10 } else { LARGE }));
+    fixture.client.publish_many(messages).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 8).await;
+    // Messages are held for half of it, and the large ones need twice as long.
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
+    fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
+    let mut request = request(ramp(&[]));
+    request.filter.chains = ["0", "1", "2"].map(str::to_owned).to_vec();
+    request.expect = Some(3);
+    proxy.rate(LARGE as u64 / 2);
+    // One at a time, so that nothing more is on its way when the count ends.
+    let error = fixture.operator().with_prefetch(1).replay(&request, |_| {}, never()).await.unwrap_err();
+    proxy.rate(0);
+    let ParkedError::Incomplete { looked_at, wanted, .. } = &error else { panic!("{error}") };
+    assert!((3..8).contains(looked_at) && *wanted == 8, "{error}");
+    assert!(error.to_string().contains(&format!("only {looked_at} of 8 messages")), "{error}");
+    fixture.has_depth(&fixture.queue, 0).await;
+    fixture.has_depth(&fixture.parked(), 8).await;
+    let left: Vec<_> = fixture.client.get_all(&fixture.parked()).await.unwrap();
+    let ids = left.iter().map(|message| message.properties.message_id.clone().unwrap());
+    assert!(ids.eq((0..8).map(|number| number.to_string())), "in their order");
 }

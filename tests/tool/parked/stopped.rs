@@ -1,7 +1,7 @@
 //! Signals while messages are looked at.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rehop::testing::{Received, eventually};
 use tokio::sync::oneshot;
@@ -45,28 +45,74 @@ async fn a_signal_stops_a_look_and_each_message_returns_to_its_place() {
     }
 }
 
+/// An edit of a message, while its editor is open.
+struct Editing {
+    tool: Tool,
+    editor: String,
+    /// The file that is edited.
+    file: PathBuf,
+}
+
+impl Editing {
+    /// The editor is a shell script whose argument is the file: what it does first, and what it does once it is open.
+    async fn of(fixture: &Fixture, folder: &Folder, chain: &str, [first, then]: [&str; 2]) -> Self {
+        let (editor, opened) = (folder.0.join("editor"), folder.0.join("opened"));
+        // What says that it is open appears with its whole content.
+        let script = format!("{first}\necho $$ \"$1\" > {0}.new\nmv {0}.new {0}\n{then}\n", opened.display());
+        fs::write(&editor, script).unwrap();
+        let mut environment = variables(&fixture.settings);
+        environment.push(("EDITOR".to_owned(), format!("sh {}", editor.display())));
+        environment.push(("PATH".to_owned(), std::env::var("PATH").unwrap()));
+        let tool = Tool::start(&["parked", "edit", "--queue", &fixture.queue, chain, "--apply"], environment);
+        eventually(SOON, "the editor is open", async || Ok::<_, String>(opened.exists())).await.unwrap();
+        let opened = fs::read_to_string(opened).unwrap();
+        let (editor, file) = opened.trim().split_once(' ').unwrap();
+        assert!(Path::new(file).exists());
+        Self { tool, editor: editor.to_owned(), file: PathBuf::from(file) }
+    }
+
+    /// A terminal sends Ctrl-C to both.
+    async fn interrupt(&self) {
+        self.tool.signal("INT");
+        self.tool.logs("a second signal stops immediately").await;
+        assert!(std::process::Command::new("kill").args(["-s", "INT", &self.editor]).status().unwrap().success());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_that_a_signal_ends_leaves_no_copy_of_the_message_behind() {
     let fixture = Fixture::new("stopped-editor").await;
     fixture.park_directly([message("seven")]).await;
     let folder = Folder::of(&fixture);
-    let (editor, opened) = (folder.0.join("editor"), folder.0.join("opened"));
-    // Its file appears with its whole content.
-    let script = format!("echo $$ \"$1\" > {0}.new\nmv {0}.new {0}\nexec sleep 600\n", opened.display());
-    fs::write(&editor, script).unwrap();
-    let mut environment = variables(&fixture.settings);
-    environment.push(("EDITOR".to_owned(), format!("sh {}", editor.display())));
-    environment.push(("PATH".to_owned(), std::env::var("PATH").unwrap()));
-    let tool = Tool::start(&["parked", "edit", "--queue", &fixture.queue, "seven", "--apply"], environment);
-    eventually(SOON, "the editor is open", async || Ok::<_, String>(opened.exists())).await.unwrap();
-    let opened = fs::read_to_string(opened).unwrap();
-    let (editor, file) = opened.trim().split_once(' ').unwrap();
-    assert!(Path::new(file).exists());
-    // A terminal sends Ctrl-C to both.
-    tool.signal("INT");
-    tool.logs("a second signal stops immediately").await;
-    assert!(std::process::Command::new("kill").args(["-s", "INT", editor]).status().unwrap().success());
-    says_that_it_was_stopped(&tool.finished().await);
-    assert!(!Path::new(file).exists(), "{file} is left");
+    let editing = Editing::of(&fixture, &folder, "seven", ["", "exec sleep 600"]).await;
+    editing.interrupt().await;
+    says_that_it_was_stopped(&editing.tool.finished().await);
+    assert!(!editing.file.exists(), "{} is left", editing.file.display());
     fixture.has_depth(&fixture.parked(), 1).await;
+}
+
+/// To some editors Ctrl-C does not mean the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_editor_saves_after_a_signal_is_kept_and_can_be_sent() {
+    let fixture = Fixture::new("kept-edit").await;
+    fixture.park_directly([message("seven")]).await;
+    let folder = Folder::of(&fixture);
+    let save = folder.0.join("save");
+    let saves = format!("until [ -e {} ]; do sleep 0.05; done\nprintf mended > \"$1\"", save.display());
+    let editing = Editing::of(&fixture, &folder, "seven", ["trap '' INT", &saves]).await;
+    editing.interrupt().await;
+    fs::write(&save, "").unwrap();
+    let finished = editing.tool.finished().await;
+    says_that_it_was_stopped(&finished);
+    let file = editing.file.to_str().unwrap();
+    let kept = format!("the edited body is kept in {file}; to send it, name it with --body {file}");
+    assert!(finished.err.lines().any(|line| line == kept), "{}", finished.err);
+    assert_eq!(fs::read_to_string(file).unwrap(), "mended");
+    fixture.has_depth(&fixture.parked(), 1).await;
+    fixture.has_depth(&fixture.queue, 0).await;
+
+    let sent = fixture.parked_run("edit", &["seven", "--body", file, "--apply", "--follow", "100ms"]).await;
+    assert_eq!(sent.code(), 4, "nobody consumes: {}", sent.err);
+    assert_eq!(fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap()[0].text(), "mended");
+    fs::remove_file(file).unwrap();
 }

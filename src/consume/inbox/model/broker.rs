@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::draws::Draws;
 use super::scenario::Scenario;
-use super::{Channel, Life};
+use super::{Channel, Delivery, Life};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Unpublished,
     Ready,
-    /// Delivered on this channel by the subscription of this number, and unsettled.
-    Held(Channel, u64),
+    /// Delivered by the subscription of this number, and unsettled.
+    Held(Delivery, u64),
     Settled,
     Parked,
 }
@@ -29,8 +29,10 @@ pub(super) struct Broker<'s> {
     scenario: &'s Scenario,
     places: Vec<Place>,
     counts: Vec<u32>,
+    /// How often each was delivered.
+    deliveries: Vec<u64>,
     /// What came to channels that send nothing more.
-    unsent: Vec<Vec<usize>>,
+    unsent: Vec<Vec<Delivery>>,
     /// What came back is delivered before what was never delivered.
     returned: Vec<VecDeque<usize>>,
     ready: Vec<VecDeque<usize>>,
@@ -50,6 +52,7 @@ impl<'s> Broker<'s> {
             scenario,
             places: vec![Place::Unpublished; scenario.messages.len()],
             counts: scenario.messages.iter().map(|message| message.came_back_before).collect(),
+            deliveries: vec![0; scenario.messages.len()],
             unsent: vec![Vec::new(); queues],
             returned: vec![VecDeque::new(); queues],
             ready: vec![VecDeque::new(); queues],
@@ -117,37 +120,57 @@ impl<'s> Broker<'s> {
     }
 
     /// The queue has ended them. What they have brought stays with the process. What came to the channel meanwhile goes back, and is
-    /// counted (3.10 and 4.0).
+    /// counted on 3.10 and 4.0.
     pub(super) fn end_cancelled(&mut self, channel: Channel) {
         let queue = channel.queue;
         let is_ended = |subscriber: &Subscriber| subscriber.channel == channel && subscriber.is_silent;
         self.subscribers[queue].retain(|subscriber| !is_ended(subscriber));
-        let is_its_own = |message: &usize| matches!(self.places[*message], Place::Held(holder, _) if holder == channel);
-        let (back, others) = std::mem::take(&mut self.unsent[queue]).into_iter().partition::<Vec<_>, _>(is_its_own);
+        let (back, others) = std::mem::take(&mut self.unsent[queue])
+            .into_iter()
+            .partition::<Vec<_>, _>(|unsent| unsent.channel == channel);
         self.unsent[queue] = others;
-        for message in back {
-            if self.taken_from(channel, message) {
-                self.take_back(message, true);
+        for delivery in back {
+            if self.taken_from(delivery) {
+                self.take_back(delivery.message, self.scenario.unsent_count);
             }
         }
     }
 
-    pub(super) fn ack(&mut self, channel: Channel, message: usize) {
-        if self.taken_from(channel, message) {
-            self.end(message, Place::Settled);
+    pub(super) fn ack(&mut self, delivery: Delivery) {
+        if self.taken_from(delivery) {
+            self.end(delivery.message, Place::Settled);
         }
     }
 
-    pub(super) fn reject(&mut self, channel: Channel, message: usize) {
-        if self.taken_from(channel, message) {
-            self.take_back(message, true);
+    pub(super) fn reject(&mut self, delivery: Delivery) {
+        if self.taken_from(delivery) {
+            self.take_back(delivery.message, true);
         }
     }
 
-    pub(super) fn hand_back(&mut self, channel: Channel, message: usize) {
-        if self.taken_from(channel, message) {
-            self.take_back(message, self.scenario.hand_backs_count);
+    pub(super) fn hand_back(&mut self, delivery: Delivery) {
+        if self.taken_from(delivery) {
+            self.take_back(delivery.message, self.scenario.hand_backs_count);
         }
+    }
+
+    /// Whether this delivery is unsettled.
+    pub(super) fn has_unsettled(&self, delivery: Delivery) -> bool {
+        matches!(self.places[delivery.message], Place::Held(holder, _) if holder == delivery)
+    }
+
+    /// Takes back one delivery that was not settled in time, uncounted, and ends the subscription that brought it (4.3). Returns whether
+    /// there was one to end: otherwise the process is not told.
+    pub(super) fn take_back_late(&mut self, delivery: Delivery) -> bool {
+        let Place::Held(_, subscription) = self.places[delivery.message] else { return false };
+        if !self.taken_from(delivery) {
+            return false;
+        }
+        self.take_back(delivery.message, false);
+        let subscribers = &mut self.subscribers[delivery.channel.queue];
+        let before = subscribers.len();
+        subscribers.retain(|subscriber| subscriber.number != subscription);
+        subscribers.len() < before
     }
 
     /// The process is dead, and with it all its channels. All that they held is charged, and what was on its way to them (3.10, 4.0 and
@@ -168,15 +191,15 @@ impl<'s> Broker<'s> {
         }
         for message in 0..self.places.len() {
             let Place::Held(holder, _) = self.places[message] else { continue };
-            if is_lost(holder) && self.taken_from(holder, message) {
-                self.unsent[holder.queue].retain(|unsent| *unsent != message);
+            if is_lost(holder.channel) && self.taken_from(holder) {
+                self.unsent[holder.channel.queue].retain(|unsent| *unsent != holder);
                 self.take_back(message, is_counted);
             }
         }
     }
 
     /// Delivers what can be delivered, each to any subscription that has room. Those of an ordered queue wait behind its first one.
-    pub(super) fn push(&mut self, draws: &mut Draws) -> Vec<(Channel, usize)> {
+    pub(super) fn push(&mut self, draws: &mut Draws) -> Vec<Delivery> {
         let mut pushed = Vec::new();
         for queue in 0..self.ready.len() {
             while !self.returned[queue].is_empty() || !self.ready[queue].is_empty() {
@@ -191,21 +214,24 @@ impl<'s> Broker<'s> {
                 };
                 let subscriber = with_room.swap_remove(draws.index(with_room.len()));
                 subscriber.room -= 1;
-                self.places[message] = Place::Held(subscriber.channel, subscriber.number);
+                self.deliveries[message] += 1;
+                let delivery = Delivery { channel: subscriber.channel, message, number: self.deliveries[message] };
+                self.places[message] = Place::Held(delivery, subscriber.number);
                 self.delivered_at[message] = self.now;
                 match subscriber.is_silent {
-                    true => self.unsent[queue].push(message),
-                    false => pushed.push((subscriber.channel, message)),
+                    true => self.unsent[queue].push(delivery),
+                    false => pushed.push(delivery),
                 }
             }
         }
         pushed
     }
 
-    /// Whether this channel held the message; it does not any more.
-    fn taken_from(&mut self, channel: Channel, message: usize) -> bool {
+    /// Whether this delivery was unsettled; it is not any more. To settle one that was taken back changes nothing.
+    fn taken_from(&mut self, delivery: Delivery) -> bool {
+        let Delivery { channel, message, .. } = delivery;
         let Place::Held(holder, subscription) = self.places[message] else { return false };
-        if holder != channel {
+        if holder != delivery {
             return false;
         }
         let subscribers = &mut self.subscribers[channel.queue];

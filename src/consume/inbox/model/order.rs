@@ -2,13 +2,13 @@
 
 use super::scenario::Scenario;
 
-pub(super) struct Order {
+pub(super) struct OrderCheck {
     handled: Vec<bool>,
     /// Messages that started, each with an earlier one of their key that was neither handled nor parked by then.
     pub(super) overtaken: Vec<(usize, usize)>,
 }
 
-impl Order {
+impl OrderCheck {
     pub(super) fn new(scenario: &Scenario) -> Self {
         Self { handled: vec![false; scenario.messages.len()], overtaken: Vec::new() }
     }

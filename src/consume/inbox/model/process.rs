@@ -1,18 +1,23 @@
 //! A process of the model.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::scenario::Scenario;
 use super::taken::Taken;
-use super::{Channel, Life};
+use super::{Channel, Delivery, Life};
+use crate::consume::ack_timeout::{AckTimeout, Unsettled};
 use crate::consume::inbox::{Inbox, QueueIndex, Ticket};
+use crate::wait::WaitStrategy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subscription {
     None,
     Of(u16),
     Ending,
+    /// The broker has cancelled one. The others of the channel are ending.
+    EndedByBroker,
 }
 
 /// One queue's channel.
@@ -34,6 +39,11 @@ pub(super) struct Process {
     pub(super) running: BTreeMap<u64, (Ticket, Taken)>,
     /// Handlers that have ended while their queue's subscriptions filled up. Those of lost channels may be among them.
     pub(super) ended: Vec<u64>,
+    /// What is known of the broker's ack timeout, for each queue.
+    pub(super) ack_timeouts: Vec<AckTimeout>,
+    pub(super) unsettled: Vec<Unsettled>,
+    /// Of what may wait here, until it is settled.
+    pub(super) tokens: BTreeMap<Delivery, Arc<()>>,
     next_handler: u64,
     pub(super) will_look: bool,
     /// The clock is set to this time.
@@ -50,6 +60,9 @@ impl Process {
             sessions: Vec::new(),
             running: BTreeMap::new(),
             ended: Vec::new(),
+            ack_timeouts: Vec::new(),
+            unsettled: Vec::new(),
+            tokens: BTreeMap::new(),
             next_handler: 0,
             will_look: false,
             wakes_at: None,
@@ -62,7 +75,37 @@ impl Process {
         let queues = scenario.rules.iter().map(|rules| inbox.add(*rules)).collect();
         let channels = (0..scenario.rules.len()).map(|queue| Channel { life, queue, number: 0 });
         let sessions = channels.map(|channel| Session { channel, is_open: true, subscription: Subscription::None });
-        *self = Self { inbox, queues, life, is_up: true, sessions: sessions.collect(), ..Self::new(life.process) };
+        let configured = Duration::from_millis(scenario.ack_timeout);
+        let strategy =
+            |waits: &Option<u64>| if waits.is_some() { WaitStrategy::InProcess } else { WaitStrategy::Tiers };
+        let ack_timeouts = scenario.waits.iter().map(|waits| AckTimeout::new(configured, strategy(waits))).collect();
+        let unsettled = scenario.rules.iter().map(|rules| Unsettled::new(rules.is_ordered)).collect();
+        let (is_up, sessions) = (true, sessions.collect());
+        *self = Self { inbox, queues, life, is_up, sessions, ack_timeouts, unsettled, ..Self::new(life.process) };
+    }
+
+    /// Remembers a delivery that may wait here, and notices one that the broker has taken back meanwhile.
+    pub(super) fn watch(&mut self, scenario: &Scenario, delivery: Delivery, count: u32, now: Instant) {
+        let queue = delivery.channel.queue;
+        if scenario.enforced.is_none() || scenario.waits[queue].is_none() {
+            return;
+        }
+        let fingerprint = delivery.message as u64;
+        if delivery.number > 1
+            && let Some(timeout) = self.unsettled[queue].came_again(fingerprint, Some(count))
+        {
+            self.taken_back_after(scenario, queue, timeout);
+        }
+        let token = self.unsettled[queue].add(fingerprint, Some(count), now);
+        self.tokens.insert(delivery, token);
+    }
+
+    /// The broker has taken back a delivery of this queue after this time.
+    pub(super) fn taken_back_after(&mut self, scenario: &Scenario, queue: usize, timeout: Duration) {
+        let known = &self.ack_timeouts[queue];
+        if known.shown(timeout) {
+            self.inbox.limit_hold(self.queues[queue], known.hold_limit(scenario.rules[queue].is_ordered));
+        }
     }
 
     /// Whether the process takes this channel for open.
@@ -73,7 +116,7 @@ impl Process {
 
     /// Ends the handlers of a lost channel without settling anything. Only an ordered queue does that, before it has another channel.
     pub(super) fn drop_handlers(&mut self, channel: Channel) {
-        self.running.retain(|_, (_, taken)| taken.channel != channel);
+        self.running.retain(|_, (_, taken)| taken.delivery.channel != channel);
     }
 
     /// Starts the next handler, if one may start.
@@ -82,8 +125,9 @@ impl Process {
         let handler = self.next_handler;
         self.next_handler += 1;
         self.running.insert(handler, (ticket, taken));
-        let of_channel = self.running.values().filter(|(_, other)| other.channel == taken.channel).count();
-        let limit = usize::from(scenario.rules[taken.channel.queue].concurrency);
+        let channel = taken.delivery.channel;
+        let of_channel = self.running.values().filter(|(_, other)| other.delivery.channel == channel).count();
+        let limit = usize::from(scenario.rules[channel.queue].concurrency);
         assert!(of_channel <= limit, "{of_channel} handlers of one channel run");
         Some((handler, taken))
     }

@@ -1,10 +1,12 @@
 //! What happens in a world, drawn from a seed. Times are in milliseconds.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::Rules;
+use super::Delivery;
 use super::draws::Draws;
 use super::taken::Taken;
+use crate::consume::ack_timeout::can_be_held;
 
 /// What scenarios are drawn from: numbers up to these.
 #[derive(Debug, Clone, Copy)]
@@ -19,8 +21,10 @@ pub(in super::super) struct Range {
     pub(in super::super) waits: bool,
     /// Whether queues may be ordered, by a few keys or as a whole. Their messages wait in their process.
     pub(in super::super) ordered: bool,
-    /// The broker's ack timeout, in ms. Handlers take up to half of it.
+    /// The broker's ack timeout, in ms, as the settings say. Handlers take up to half of it.
     pub(in super::super) ack_timeout: u64,
+    /// The broker's own one, if it is shorter.
+    pub(in super::super) enforced: Option<Enforced>,
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
     pub(in super::super) spare: u64,
@@ -39,15 +43,66 @@ impl Range {
         waits: false,
         ordered: false,
         ack_timeout: 2 * 3_600_000,
+        enforced: None,
         delivery_limit: (5, 12),
         spare: 3,
         losses: 0,
     };
 }
 
+/// A broker's ack timeout. Handlers take a quarter of it at most, but for those that hang.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Enforced {
+    timeout: u64,
+    /// How long it is from one look at the channels to the next.
+    looks_every: u64,
+    pub(super) how: TakesBack,
+}
+
+/// What the broker takes back if a delivery is not settled in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TakesBack {
+    /// All that its channel holds, counted, because it closes the channel (3.10 and 4.0).
+    WithTheChannel,
+    /// Only this delivery, uncounted (4.3).
+    Alone,
+}
+
+impl Enforced {
+    pub(in super::super) fn by_closing_channels(timeout: u64, looks_every: u64) -> Self {
+        Self { timeout, looks_every, how: TakesBack::WithTheChannel }
+    }
+
+    pub(in super::super) fn by_cancelling(timeout: u64) -> Self {
+        Self { timeout, looks_every: 1, how: TakesBack::Alone }
+    }
+
+    /// How long it is until the broker acts on a delivery of now.
+    pub(super) fn acts_after(self, now: u64) -> u64 {
+        (now + self.timeout).next_multiple_of(self.looks_every) - now
+    }
+
+    /// The longest that a handler takes if it does not hang.
+    fn longest_handler(self) -> u64 {
+        self.timeout / 4
+    }
+
+    /// What 3.10 and 4.0 say when they close a channel.
+    pub(super) fn text(self) -> String {
+        format!(
+            "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: {} ms.",
+            self.timeout
+        )
+    }
+}
+
 #[derive(Debug)]
 pub(in super::super) struct Scenario {
     pub(super) rules: Vec<Rules>,
+    /// The broker's ack timeout, as the settings say.
+    pub(super) ack_timeout: u64,
+    /// The broker's own one, if it is shorter.
+    pub(super) enforced: Option<Enforced>,
     /// How long each queue's messages wait in their process after the immediate attempts. `None`: its handlers requeue.
     pub(super) waits: Vec<Option<u64>>,
     pub(super) messages: Vec<Message>,
@@ -69,6 +124,8 @@ pub(in super::super) struct Scenario {
     pub(super) losses_count: bool,
     /// Whether the broker counts what a process hands back. It does on 3.10 and 4.0.
     pub(super) hand_backs_count: bool,
+    /// Whether it counts what was on its way to a subscription that ended. It does on 3.10 and 4.0, and on 4.3 now and then.
+    pub(super) unsent_count: bool,
     /// When a process is killed from outside; no message is to blame.
     pub(super) kills: Vec<(u64, usize)>,
     pub(super) losses: Vec<Loss>,
@@ -108,6 +165,8 @@ pub(super) struct Message {
     /// `failures` says.
     pub(super) kills_after: Option<u64>,
     pub(super) takes: u64,
+    /// Whether the handler of its first delivery takes longer than the broker's ack timeout.
+    pub(super) hangs: bool,
     /// How often its handler fails.
     pub(super) failures: u32,
     /// Handed back by an earlier process on 3.10 or 4.0, which count that.
@@ -131,7 +190,10 @@ impl Scenario {
         poison(draws, range, &mut messages, &typical);
         let together = draws.one_in(2);
         let killed = if draws.one_in(3) { draws.index(2) } else { 0 };
-        Self {
+        let mut scenario = Self {
+            ack_timeout: range.ack_timeout,
+            enforced: None,
+            unsent_count: true,
             starts: (0..processes).map(|_| if together { 0 } else { draws.below(2000) }).collect(),
             restart: draws.pick(&[(0, 0), (0, 100), (100, 100), (0, 3000), (1000, 30_000)]),
             lag: draws.pick(range.lags),
@@ -147,12 +209,38 @@ impl Scenario {
             waits,
             rules,
             messages,
+        };
+        if let Some(enforced) = range.enforced {
+            let one_hanging_in = draws.pick(&[None, Some(50), Some(10)]);
+            for message in &mut scenario.messages {
+                message.hangs = one_hanging_in.is_some_and(|of| draws.one_in(of));
+            }
+            scenario = scenario.with(enforced);
         }
+        scenario
+    }
+
+    /// The same world with a broker that has this ack timeout, and counts as its version does.
+    pub(in super::super) fn with(self, enforced: Enforced) -> Self {
+        let counts = enforced.how == TakesBack::WithTheChannel;
+        Self { enforced: Some(enforced), losses_count: true, hand_backs_count: counts, unsent_count: counts, ..self }
+    }
+
+    /// Whether this message is in an ordered queue.
+    pub(in super::super) fn is_ordered(&self, message: usize) -> bool {
+        self.rules[self.messages[message].queue].is_ordered
+    }
+
+    /// The same world with handlers that take this long.
+    pub(in super::super) fn taking(mut self, takes: u64) -> Self {
+        self.messages.iter_mut().for_each(|message| message.takes = takes);
+        self
     }
 
     /// What becomes of this delivery when its handler ends.
     pub(super) fn verdict(&self, taken: &Taken) -> Verdict {
-        let (queue, failures) = (taken.channel.queue, self.messages[taken.message].failures);
+        let Delivery { channel, message, .. } = taken.delivery;
+        let (queue, failures) = (channel.queue, self.messages[message].failures);
         let immediate = self.rules[queue].immediate;
         match self.waits[queue] {
             Some(_) if taken.failed >= failures => Verdict::Ack,
@@ -166,7 +254,21 @@ impl Scenario {
     /// Whether this attempt kills its process, and after which time.
     pub(super) fn kills_after(&self, taken: &Taken) -> Option<u64> {
         let fails = matches!(self.verdict(taken), Verdict::Hold(_));
-        self.messages[taken.message].kills_after.filter(|_| !fails)
+        self.messages[taken.delivery.message].kills_after.filter(|_| !fails)
+    }
+
+    /// How long the handler of this delivery takes.
+    pub(super) fn takes(&self, taken: &Taken) -> u64 {
+        let message = &self.messages[taken.delivery.message];
+        let hangs = self.enforced.filter(|_| message.hangs && taken.delivery.number == 1);
+        hangs.map_or(message.takes, |enforced| 2 * enforced.timeout)
+    }
+
+    /// Whether a delivery can wait here until it is due, and its handler can still end in time.
+    pub(super) fn can_be_held(&self, taken: &Taken, due: Instant) -> bool {
+        let Some(enforced) = self.enforced else { return true };
+        let ends = due + Duration::from_millis(enforced.longest_handler());
+        can_be_held(self.rules[taken.delivery.channel.queue].is_ordered, ends, taken.until)
     }
 
     /// One queue's messages of the same kind, with one poison, all there from the start. Their keys, this many, take turns.
@@ -183,11 +285,14 @@ impl Scenario {
             published_at: 0,
             kills_after: (index == poison_at).then_some(0),
             takes: 5,
+            hangs: false,
             failures: 0,
             came_back_before: 0,
         };
         Self {
             rules: vec![rules],
+            ack_timeout: Range::PROMISED.ack_timeout,
+            enforced: None,
             messages: (0..messages).map(message).collect(),
             starts: vec![0; processes],
             restart: (0, 0),
@@ -199,6 +304,7 @@ impl Scenario {
             acks_are_lost: false,
             losses_count: true,
             hand_backs_count: true,
+            unsent_count: true,
             kills: Vec::new(),
             losses: Vec::new(),
             waits: vec![None],
@@ -247,6 +353,7 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
     let one_failing_in = draws.pick(&[None, None, Some(5), Some(2)]);
     let handed_back = draws.pick(&[0, 0, 0, 20]);
     let keys = draws.pick(&[1, 2, 5, 50]);
+    let longest = range.enforced.map_or(range.ack_timeout / 2, Enforced::longest_handler);
     let (arrival, before, pause) = (draws.below(4), draws.below(number), draws.within(0, 20_000));
     let published_at = |index| match arrival {
         0 => 0,
@@ -266,7 +373,8 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
             key: draws.below(keys),
             published_at: published_at(index),
             kills_after: None,
-            takes: takes.min(range.ack_timeout / 2),
+            takes: takes.min(longest),
+            hangs: false,
             failures: if one_failing_in.is_some_and(|of| draws.one_in(of)) { draws.within(1, most) as u32 } else { 0 },
             came_back_before: u32::from(index < handed_back),
         }
@@ -276,7 +384,7 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
 
 /// Anywhere, or close together.
 fn poison(draws: &mut Draws, range: Range, messages: &mut [Message], typical: &[u64]) {
-    let poisons = draws.within(1, range.poisons);
+    let poisons = draws.within(range.poisons.min(1), range.poisons);
     let (anywhere, near, spread) = (draws.one_in(3), draws.index(messages.len()), draws.within(poisons, 60) as usize);
     let same = draws.pick(&[0, 0, 1, 10, 500]);
     for _ in 0..poisons {

@@ -5,17 +5,21 @@ use std::time::{Duration, Instant};
 use super::process::Subscription;
 use super::scenario::Verdict;
 use super::taken::Taken;
-use super::{Channel, Event, How, Life, World};
+use super::{Channel, Delivery, Event, How, Life, World};
+use crate::consume::ack_timeout::named_in;
 use crate::consume::inbox::Fingerprint as _;
 
 /// How long a queue that has given its channel up is without one.
 const REOPENS_AFTER: u64 = 100;
 
 impl World<'_> {
-    pub(super) fn take(&mut self, channel: Channel, message: usize, count: u32) {
+    pub(super) fn take(&mut self, delivery: Delivery, count: u32) {
         let now = self.instant();
+        let Delivery { channel, message, .. } = delivery;
         let process = &mut self.processes[channel.life.process];
-        let taken = Taken { message, key: self.scenario.messages[message].key, channel, count, failed: 0 };
+        process.watch(self.scenario, delivery, count, now);
+        let until = now + process.ack_timeouts[channel.queue].settle_limit();
+        let taken = Taken { delivery, key: self.scenario.messages[message].key, count, failed: 0, until };
         process.inbox.arrive(process.queues[channel.queue], Some(count), now, taken);
         self.look_soon(channel.life);
     }
@@ -23,9 +27,40 @@ impl World<'_> {
     pub(super) fn cancelled(&mut self, channel: Channel) {
         let now = self.instant();
         let process = &mut self.processes[channel.life.process];
-        process.sessions[channel.queue].subscription = Subscription::None;
-        process.inbox.subscribed(process.queues[channel.queue], 0, now);
+        let (queue, session) = (process.queues[channel.queue], &mut process.sessions[channel.queue]);
+        let before = std::mem::replace(&mut session.subscription, Subscription::None);
+        process.inbox.subscribed(queue, 0, now);
+        if before == Subscription::EndedByBroker {
+            let unseen = process.inbox.take_unseen(queue);
+            self.hand_back(unseen);
+        }
         self.settle_ended(channel.life);
+    }
+
+    /// The broker has cancelled a subscription (4.3). All others of the channel end. An ordered queue gives its channel up instead.
+    pub(super) fn cancelled_by_broker(&mut self, channel: Channel) {
+        let now = self.instant();
+        let process = &mut self.processes[channel.life.process];
+        process.unsettled[channel.queue].cancelled(now);
+        if self.scenario.rules[channel.queue].is_ordered {
+            self.after(self.scenario.lag, Event::Lost(channel));
+            return self.notices_loss(channel, REOPENS_AFTER);
+        }
+        let session = &mut process.sessions[channel.queue];
+        if let Subscription::Of(_) = session.subscription {
+            session.subscription = Subscription::EndedByBroker;
+            self.after(self.scenario.lag, Event::Cancels(channel));
+        }
+    }
+
+    /// The broker has closed the channel over a delivery that was not settled in time, and says so (3.10 and 4.0).
+    pub(super) fn closed_by_broker(&mut self, channel: Channel) {
+        let scenario = self.scenario;
+        if let Some(enforced) = scenario.enforced {
+            let named = named_in(&enforced.text()).expect("the broker names its timeout");
+            self.processes[channel.life.process].taken_back_after(scenario, channel.queue, named);
+        }
+        self.notices_loss(channel, REOPENS_AFTER);
     }
 
     /// The process notices that a channel is gone. Its handlers run on, unless the queue is ordered.
@@ -34,6 +69,7 @@ impl World<'_> {
         if self.scenario.rules[channel.queue].is_ordered {
             process.drop_handlers(channel);
         }
+        process.tokens.retain(|delivery, _| delivery.channel != channel);
         let session = &mut process.sessions[channel.queue];
         (session.is_open, session.subscription) = (false, Subscription::None);
         process.inbox.lost(process.queues[channel.queue]);
@@ -43,26 +79,30 @@ impl World<'_> {
 
     /// The session after that of this channel begins.
     pub(super) fn reopen(&mut self, Channel { life, queue, number }: Channel) {
-        let session = &mut self.processes[life.process].sessions[queue];
+        let process = &mut self.processes[life.process];
+        process.unsettled[queue].lose_channel();
+        let session = &mut process.sessions[queue];
         (session.is_open, session.channel) = (true, Channel { life, queue, number: number + 1 });
         self.look_soon(life);
     }
 
     /// A delivery that waits here is held in one step. Any other is settled in a second step, and the process may do other things in
-    /// between.
+    /// between. One that cannot wait here for so long is given back.
     pub(super) fn handler_ended(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
         let Some((ticket, taken)) = process.running.get(&handler) else { return };
         match self.scenario.verdict(taken) {
-            Verdict::Hold(delay) => return self.hold(life, handler, now + Duration::from_millis(delay)),
-            Verdict::Requeue => {
+            Verdict::Hold(delay) if self.scenario.can_be_held(taken, now + Duration::from_millis(delay)) => {
+                return self.hold(life, handler, now + Duration::from_millis(delay));
+            }
+            Verdict::Requeue | Verdict::Hold(_) => {
                 process.inbox.handler_ended(ticket, now);
                 process.inbox.requeue(ticket, taken.fingerprint());
             }
             Verdict::Ack => {
                 process.inbox.handler_ended(ticket, now);
-                self.order.handled(taken.message);
+                self.order.handled(taken.delivery.message);
             }
         }
         self.after(0, Event::Settles(life, handler));
@@ -74,7 +114,11 @@ impl World<'_> {
         let process = &mut self.processes[life.process];
         let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
         let not_held = process.inbox.hold(ticket, Taken { failed: taken.failed + 1, ..taken }, due, now);
-        assert_eq!(not_held.is_none(), process.uses(taken.channel), "it waits here unless its channel is gone");
+        assert_eq!(
+            not_held.is_none(),
+            process.uses(taken.delivery.channel),
+            "it waits here unless its channel is gone"
+        );
         self.look_soon(life);
     }
 
@@ -89,17 +133,18 @@ impl World<'_> {
     pub(super) fn settle(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
-        let Some(channel) = process.running.get(&handler).map(|(_, taken)| taken.channel) else { return };
+        let Some(channel) = process.running.get(&handler).map(|(_, taken)| taken.delivery.channel) else { return };
         if process.uses(channel) && process.inbox.is_ending(process.queues[channel.queue]) {
             return process.ended.push(handler);
         }
         let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
         process.inbox.finish(ticket, now);
+        process.tokens.remove(&taken.delivery);
         let how = match self.scenario.verdict(&taken) {
-            Verdict::Requeue => How::Reject,
-            Verdict::Ack | Verdict::Hold(_) => How::Ack,
+            Verdict::Requeue | Verdict::Hold(_) => How::Reject,
+            Verdict::Ack => How::Ack,
         };
-        self.after(self.scenario.collects_for, Event::Sends(channel, taken.message, how));
+        self.after(self.scenario.collects_for, Event::Sends(taken.delivery, how));
         self.look_soon(life);
     }
 
@@ -114,8 +159,14 @@ impl World<'_> {
         if process.inbox.is_ending(queue) {
             return;
         }
-        for taken in process.inbox.take_late(queue, now) {
-            self.after(self.scenario.collects_for, Event::Sends(taken.channel, taken.message, How::HandBack));
+        let late = process.inbox.take_late(queue, now);
+        self.hand_back(late);
+    }
+
+    fn hand_back(&mut self, unseen: Vec<Taken>) {
+        for Taken { delivery, .. } in unseen {
+            self.processes[delivery.channel.life.process].tokens.remove(&delivery);
+            self.after(self.scenario.collects_for, Event::Sends(delivery, How::HandBack));
         }
     }
 
@@ -132,11 +183,11 @@ impl World<'_> {
         let now = self.instant();
         self.processes[life.process].will_look = false;
         while let Some((handler, taken)) = self.processes[life.process].start_next(self.scenario, now) {
-            self.order.starts(self.scenario, taken.message, |message| self.broker.is_parked(message));
+            self.order.starts(self.scenario, taken.delivery.message, |message| self.broker.is_parked(message));
             match self.scenario.kills_after(&taken) {
                 Some(after) => self.after(after, Event::Dies(life, handler)),
                 None => {
-                    self.after(self.scenario.messages[taken.message].takes, Event::HandlerEnds(life, handler));
+                    self.after(self.scenario.takes(&taken), Event::HandlerEnds(life, handler));
                 }
             }
         }
@@ -189,7 +240,7 @@ impl World<'_> {
                 process.inbox.subscribed(queue, window, now);
                 self.after(self.scenario.lag, Event::Subscribes(channel, window - present));
             }
-            Subscription::None | Subscription::Of(_) | Subscription::Ending => {}
+            Subscription::None | Subscription::Of(_) | Subscription::Ending | Subscription::EndedByBroker => {}
         }
     }
 }

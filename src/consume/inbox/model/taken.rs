@@ -1,22 +1,25 @@
 //! A delivery, as a process of the model holds it.
 
-use super::Channel;
+use std::time::Instant;
+
+use super::Delivery;
 use crate::consume::inbox::Fingerprint;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
-    pub(super) message: usize,
+    pub(super) delivery: Delivery,
     pub(super) key: u64,
-    pub(super) channel: Channel,
     /// How often the message had come back.
     pub(super) count: u32,
     /// How many attempts have failed since it arrived. A hold does not reset it.
     pub(super) failed: u32,
+    /// Soon after this the broker takes it back, as far as its process knew when it came.
+    pub(super) until: Instant,
 }
 
 impl Fingerprint for Taken {
     fn fingerprint(&self) -> u64 {
-        self.message as u64
+        self.delivery.message as u64
     }
 
     fn order_key(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::answer::Answer;
-use super::{Event, LATENCY, Mood, Nature, Plan, Weather, World, index, millis};
+use super::{Deleted, Event, LATENCY, Mood, Nature, Plan, Weather, World, index, millis};
 use crate::publish::cause::Cause;
 use crate::publish::outbox::{CopyId, LaneId};
 
@@ -39,7 +39,8 @@ impl World {
     /// drops a connection's answers when it reconnects, but the outbox does not rely on that where an answer names a lane.
     pub(super) fn lose(&mut self) {
         self.is_alive = false;
-        self.is_declared = false;
+        self.repair_was_asked_for = false;
+        self.is_repaired = false;
         self.lanes.clear();
         for (id, _) in std::mem::take(&mut self.in_flight) {
             self.fates[index(id)].excuses += 1;
@@ -97,6 +98,13 @@ impl World {
                 }
             }
             Event::Weather(weather) => self.change(weather),
+            Event::Deletes(exchange, part) => self.deleted[exchange] = Some(part),
+            // A connection that is asked for ends the repair before it.
+            Event::Declares(connects, exchange) => {
+                if connects == self.connects && self.now >= self.away_until {
+                    self.restored += u32::from(self.deleted[exchange].take().is_some());
+                }
+            }
             Event::BlockEnds => {}
             Event::Opening(connection, lane) if is_current(connection) => {
                 if self.now < self.no_channels_until {
@@ -152,19 +160,30 @@ impl World {
         }
     }
 
+    /// What the broker does with copies to this exchange. It checks the permission first.
+    fn mood(&self, exchange: usize) -> Mood {
+        match (self.moods[exchange], self.deleted[exchange]) {
+            (Mood::Forbidden, _) => Mood::Forbidden,
+            (Mood::Missing, _) | (_, Some(Deleted::Exchange)) => Mood::Missing,
+            (_, Some(Deleted::Queue)) => Mood::Unroutable,
+            (mood, None) => mood,
+        }
+    }
+
     /// The broker reads a copy.
     fn publish(&mut self, lane: LaneId, id: CopyId) {
         if !self.lanes.contains(&lane) {
             return;
         }
         let Plan { exchange, nature, .. } = self.scenario.copies[index(id)];
+        let mood = self.mood(exchange);
         let named =
             if self.scenario.names_exchange { format!("exchange 'x{exchange}' in vhost '/'") } else { String::new() };
         let mut close = |code, text: String| {
             self.lanes.remove(&lane);
             Answer::LaneClosed(lane, id, Cause { code: Some(code), text })
         };
-        let answer = match (nature, self.moods[exchange]) {
+        let answer = match (nature, mood) {
             (Nature::Deadly, _) => {
                 self.lanes.clear();
                 Answer::ConnectionClosed(id, Cause { code: Some(501), text: "FRAME_ERROR".to_owned() })

@@ -12,7 +12,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use self::answer::Answer;
-pub(super) use self::scenario::{ANSWER_TIMEOUT, EXCHANGES, Fate, LATENCY, Mood, Nature, Plan, Scenario, Weather};
+pub(super) use self::scenario::{
+    ANSWER_TIMEOUT, Deleted, EXCHANGES, Fate, LATENCY, Mood, Nature, Plan, Scenario, Weather,
+};
 use super::{Action, CopyId, LONGEST_CONFIRM_TIMEOUT, LaneId, Outbox, USUAL_ANSWER_TIME};
 
 #[derive(Debug, Clone)]
@@ -21,6 +23,10 @@ enum Event {
     Withdraw(usize),
     Mood(usize, Mood),
     Weather(Weather),
+    /// Somebody deletes a part of the topology.
+    Deletes(usize, Deleted),
+    /// A repair declares what is missing of an exchange, with how many connections had been asked for when it began.
+    Declares(u64, usize),
     BlockEnds,
     Opening(u64, LaneId),
     Publish(u64, LaneId, CopyId),
@@ -39,6 +45,8 @@ pub(super) struct World {
     /// How many confirms came when their connection was gone, and how many other answers did.
     pub(super) late_confirms: u32,
     pub(super) late_others: u32,
+    /// How often a repair brought back what was deleted.
+    pub(super) restored: u32,
     scenario: Scenario,
     rng: StdRng,
     start: Instant,
@@ -46,6 +54,11 @@ pub(super) struct World {
     events: BTreeMap<(Duration, u64), Event>,
     count: u64,
     moods: [Mood; EXCHANGES],
+    deleted: [Option<Deleted>; EXCHANGES],
+    /// The outbox knows that something of this exchange is missing, and no repair has begun since.
+    needs_repair: [bool; EXCHANGES],
+    /// These were known to miss something when the repair that is running began.
+    is_under_repair: [bool; EXCHANGES],
     /// Connections are numbered, and so are the ends of connections.
     connection: u64,
     /// How many connections the outbox has asked for.
@@ -53,8 +66,10 @@ pub(super) struct World {
     /// Answers of connections that are gone, until their copies are sent again.
     held: Vec<(CopyId, Answer)>,
     is_alive: bool,
-    /// The topology was declared on this connection.
-    is_declared: bool,
+    /// The outbox has asked for a repair on this connection.
+    repair_was_asked_for: bool,
+    /// The outbox was told of the end of one.
+    is_repaired: bool,
     /// When the last confirm comes, and the last other answer: the task reads the two kinds from two queues.
     last_answer: [Duration; 2],
     last_arrival: Duration,
@@ -94,6 +109,7 @@ impl World {
             opened: 0,
             late_confirms: 0,
             late_others: 0,
+            restored: 0,
             scenario: scenario.clone(),
             rng: StdRng::seed_from_u64(scenario.seed),
             start: Instant::now(),
@@ -101,11 +117,15 @@ impl World {
             events: BTreeMap::new(),
             count: 0,
             moods: [Mood::Open; EXCHANGES],
+            deleted: [None; EXCHANGES],
+            needs_repair: [false; EXCHANGES],
+            is_under_repair: [false; EXCHANGES],
             connection: 0,
             connects: 0,
             held: Vec::new(),
             is_alive: false,
-            is_declared: false,
+            repair_was_asked_for: false,
+            is_repaired: false,
             last_answer: [Duration::ZERO; 2],
             last_arrival: Duration::ZERO,
             away_until: Duration::ZERO,
@@ -141,6 +161,10 @@ impl World {
         }
         for (at, weather) in scenario.weather {
             self.at(millis(at), Event::Weather(weather));
+            last = last.max(at);
+        }
+        for (at, exchange, part) in scenario.deletions {
+            self.at(millis(at), Event::Deletes(exchange, part));
             last = last.max(at);
         }
         for exchange in 0..EXCHANGES {
@@ -216,9 +240,15 @@ impl World {
             Action::Send { lane, id, again } => self.send(lane, id, again),
             Action::Repair => {
                 // Only the first one of a connection is quick: while that runs, nothing is sent.
-                let rounds = if std::mem::replace(&mut self.is_declared, true) { 200 } else { 1 };
+                let rounds = if std::mem::replace(&mut self.repair_was_asked_for, true) { 200 } else { 1 };
                 let at = self.now + self.latency() * rounds;
+                // What is deleted again after its turn stays away until the next repair.
+                for exchange in 0..EXCHANGES {
+                    let turn = self.rng.random_range(self.now..=at);
+                    self.at(turn, Event::Declares(self.connects, exchange));
+                }
                 self.at(at, Event::Answer(connection, Answer::Repaired));
+                self.is_under_repair = std::mem::take(&mut self.needs_repair);
             }
             Action::Confirmed(id) => {
                 let now = self.now;
@@ -240,6 +270,9 @@ impl World {
 
     fn send(&mut self, lane: LaneId, id: CopyId, again: bool) {
         let now = self.now;
+        let exchange = self.scenario.copies[index(id)].exchange;
+        assert!(self.is_repaired, "{id:?} is sent before the topology was declared on this connection");
+        assert!(!self.is_under_repair[exchange], "{id:?} is sent to an exchange that may lack its bindings");
         let fate = &mut self.fates[index(id)];
         assert!(
             fate.confirmed_at.is_none() && !fate.is_unpublishable && !fate.is_withdrawn,
@@ -252,7 +285,7 @@ impl World {
             assert!(now >= refused_at + pause, "{id:?} is tried again {:?} after refusal {tries}", now - refused_at);
         }
         fate.sent += 1;
-        fate.is_sent_to_closed = self.closed[self.scenario.copies[index(id)].exchange].is_some();
+        fate.is_sent_to_closed = self.closed[exchange].is_some();
         let number = self.sends.len() as u64 + 1;
         self.sends.insert((lane, id), number);
         if let Some((_, sent_at)) = self.in_flight.insert(id, (lane, now)) {

@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::{World, index};
-use crate::publish::cause::Cause;
+use crate::publish::cause::{Blame, Cause, Trouble};
 use crate::publish::outbox::{Connection, CopyId, LONGEST_CONFIRM_TIMEOUT, LaneId, USUAL_ANSWER_TIME};
 
 impl World {
@@ -20,8 +20,18 @@ impl World {
                 self.outbox.confirmed(id, now);
             }
             Answer::Nack(lane, id) => self.refuse(lane, id, |world| world.outbox.nacked(lane, id)),
-            Answer::Return(lane, id) => self.refuse(lane, id, |world| world.outbox.returned(lane, id)),
+            Answer::Return(lane, id) => {
+                let tries = self.tries(id);
+                self.refuse(lane, id, |world| world.outbox.returned(lane, id));
+                if self.tries(id) > tries {
+                    self.needs_repair[self.scenario.copies[index(id)].exchange] = true;
+                }
+            }
             Answer::LaneClosed(lane, culprit, cause) => {
+                let is_its = self.outbox.main.lane == Some(lane) || self.outbox.trials.contains_key(&lane);
+                if is_its && matches!(cause.blame(), Blame::Exchange(_, Trouble::Missing)) {
+                    self.needs_repair[self.scenario.copies[index(culprit)].exchange] = true;
+                }
                 self.lane_closes(lane, culprit, &cause);
                 self.outbox.lane_closed(lane, &cause, now);
             }
@@ -39,11 +49,17 @@ impl World {
                 self.outbox.connection_lost(&cause, now);
             }
             Answer::Probed => self.outbox.probed(),
-            Answer::Connected => self.outbox.connected(now),
+            Answer::Connected => {
+                self.is_under_repair = Default::default();
+                self.outbox.connected(now);
+            }
             Answer::NotConnected => {
                 self.outbox.connection_lost(&Cause::of("connection refused"), now);
             }
-            Answer::Repaired => self.outbox.repaired(),
+            Answer::Repaired => {
+                (self.is_under_repair, self.is_repaired) = (Default::default(), true);
+                self.outbox.repaired();
+            }
         }
     }
 

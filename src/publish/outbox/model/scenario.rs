@@ -19,6 +19,14 @@ pub(crate) enum Mood {
     Slow,
 }
 
+/// A part of the topology that somebody deletes. Only a repair brings it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deleted {
+    Exchange,
+    /// The queue behind the exchange, and with it the binding.
+    Queue,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nature {
     Fine,
@@ -55,9 +63,10 @@ pub(crate) struct Scenario {
     pub(crate) copies: Vec<Plan>,
     pub(crate) moods: Vec<(u64, usize, Mood)>,
     pub(crate) weather: Vec<(u64, Weather)>,
+    pub(crate) deletions: Vec<(u64, usize, Deleted)>,
     /// After so many sends, and so long, the connection drops: while copies or their answers are on their way.
     pub(crate) cuts: Vec<(usize, u64)>,
-    /// Whether a 403 or 404 names the exchange.
+    /// Whether a 403 or 404 names the exchange. It does where an exchange is deleted: nothing else asks for a repair.
     pub(crate) names_exchange: bool,
 }
 

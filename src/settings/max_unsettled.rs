@@ -5,18 +5,32 @@ use std::time::Duration;
 use super::{Order, QueueConfig, Settings, SettingsError};
 
 impl Settings {
-    /// How many unsettled messages of this queue one process holds at most. That is `consume.prefetch`, unless the queue is ordered.
+    /// How many unsettled messages of this queue one process holds at most: 1 to 65535. That is `consume.prefetch`, unless the queue is
+    /// ordered. A queue that the settings do not list has what they say of all queues.
     ///
     /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and must then be
     /// handled one after the other before the broker takes it back. How many messages that allows follows from `retry.delays`,
     /// `retry.immediate`, `retry.jitter`, `retry.delivery_limit`, `consume.handler_timeout` and `broker.consumer_timeout`; it is
-    /// never more than `consume.prefetch`.
+    /// never more than `consume.prefetch`, and never less than 1.
+    ///
+    /// ```
+    /// use rehop::settings::{Order, WaitStrategy};
+    ///
+    /// # fn main() -> Result<(), rehop::settings::SettingsError> {
+    /// let mut settings = rehop::Settings::default();
+    /// assert_eq!(settings.max_unsettled("orders")?, 100);
+    /// let queue = settings.queue_mut("orders");
+    /// queue.retry.strategy = Some(WaitStrategy::InProcess);
+    /// queue.consume.order = Some(Order::Queue);
+    /// assert_eq!(settings.max_unsettled("orders")?, 1);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
     /// When the settings contradict themselves.
-    pub fn prefetch(&self, queue: &str) -> Result<u16, SettingsError> {
-        Ok(self.resolve()?.queue(queue)?.window(self.broker.consumer_timeout))
+    pub fn max_unsettled(&self, queue: &str) -> Result<u16, SettingsError> {
+        Ok(self.resolve()?.queue(queue)?.max_unsettled(self.broker.consumer_timeout))
     }
 }
 
@@ -28,7 +42,7 @@ pub(crate) fn ordered_hold_limit(ack_timeout: Duration) -> Duration {
 
 impl QueueConfig {
     /// How many deliveries one process may hold, with this ack timeout of the broker.
-    pub(crate) fn window(&self, ack_timeout: Duration) -> u16 {
+    pub(crate) fn max_unsettled(&self, ack_timeout: Duration) -> u16 {
         match self.order {
             Order::None => self.prefetch,
             Order::Queue => 1,
@@ -64,8 +78,8 @@ mod tests {
 
     #[test]
     fn a_queue_that_is_ordered_as_a_whole_holds_one_message_and_an_unordered_one_as_many_as_it_says() {
-        assert_eq!(ordered(Order::Queue).prefetch("orders"), Ok(1));
-        assert_eq!(ordered(Order::None).prefetch("orders"), Ok(100));
+        assert_eq!(ordered(Order::Queue).max_unsettled("orders"), Ok(1));
+        assert_eq!(ordered(Order::None).max_unsettled("orders"), Ok(100));
     }
 
     #[test]
@@ -74,7 +88,7 @@ mod tests {
             for order in [Order::RoutingKey, Order::Header("customer".to_owned())] {
                 let mut settings = ordered(order);
                 change(&mut settings);
-                assert_eq!(settings.prefetch("orders"), Ok(expected));
+                assert_eq!(settings.max_unsettled("orders"), Ok(expected));
             }
         };
         // In 29.5 minutes four of them end, and half of the limit is five.

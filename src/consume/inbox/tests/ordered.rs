@@ -1,0 +1,61 @@
+//! Queues that are kept in order.
+
+use super::*;
+
+/// Items with the same remainder by three are in one line. A crash charges all of them, and one of them kills. Each of the others
+/// first fails this often, and waits after each failure. `counts` are the delivery counts before the two crashes. Returns what is left after
+/// them.
+fn left_after_two_crashes(poison: u64, failures: u32, counts: [u32; 2]) -> Vec<u64> {
+    let (now, mut left) = (Instant::now(), (0..9).collect::<Vec<u64>>());
+    for count in counts {
+        let mut inbox = Inbox::new(0);
+        let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+        inbox.subscribed(queue, inbox.window(queue, now), now);
+        for item in &left {
+            inbox.arrive(queue, Some(count), now, *item);
+        }
+        let (mut time, mut failed) = (now, HashMap::new());
+        loop {
+            let Some((_, ticket, item)) = inbox.start(time) else {
+                time = inbox.wake_at(time).expect("something is left");
+                continue;
+            };
+            assert!(inbox.start(time).is_none(), "suspects run alone");
+            if item == poison {
+                break;
+            }
+            let failed = failed.entry(item).or_insert(0);
+            if *failed < failures {
+                *failed += 1;
+                assert_eq!(inbox.hold(ticket, item, time + Duration::from_millis(100), time), None);
+            } else {
+                left.retain(|other| *other != item);
+                inbox.finish(ticket, time);
+            }
+        }
+    }
+    left
+}
+
+#[test]
+fn after_two_crashes_only_the_line_of_the_message_that_kills_is_left_of_an_ordered_queue() {
+    for poison in 0..9 {
+        let line: Vec<_> = (0..9).filter(|item| item % 3 == poison % 3 && *item >= poison).collect();
+        assert_eq!(left_after_two_crashes(poison, 0, [6, 7]), line, "{poison} kills");
+        assert_eq!(left_after_two_crashes(poison, 2, [8, 9]), line, "{poison} kills, and the others wait first");
+    }
+}
+
+#[test]
+fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (ordered, other) = (inbox.add(Rules { is_ordered: true, ..RULES }), inbox.add(RULES));
+    inbox.subscribed(ordered, RULES.prefetch, now);
+    inbox.arrive(other, Some(9), now, 1);
+    assert_eq!(inbox.window(ordered, now), RULES.prefetch);
+    inbox.arrive(ordered, Some(0), now, 2);
+    let (_, suspect) = started(&mut inbox, now);
+    assert_eq!(suspect, 1);
+    assert!(inbox.start(now).is_none(), "what the ordered queue brought waits until the suspect has proven harmless");
+    assert!(!inbox.is_overdue(ordered, now) && inbox.is_overdue(ordered, now + RULES.hold_limit));
+}

@@ -1,0 +1,247 @@
+//! What comes back because of this process is not suspect: handed back, requeued, or lost with its channel.
+
+use super::*;
+
+#[test]
+fn what_has_waited_too_long_is_given_back_and_not_taken_again() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, ..RULES });
+    prove(&mut inbox, queue, 1000, now);
+    inbox.subscribed(queue, inbox.window(queue, now), now);
+    for item in 0..3 {
+        inbox.arrive(queue, Some(0), now, item);
+    }
+    let (hangs, _) = started(&mut inbox, now);
+    let late = now + RULES.hold_limit;
+    assert_eq!(inbox.take_late(queue, late - seconds(1)), Vec::<u64>::new());
+    assert_eq!(inbox.take_late(queue, late), [1, 2]);
+    assert!(inbox.window(queue, late) <= 1, "the only handler does not end");
+    inbox.finish(hangs, late + seconds(900));
+    assert_eq!(inbox.window(queue, late + seconds(900)), 4, "handlers take 225 s on average: 4 in 900 s");
+}
+
+#[test]
+fn what_a_lost_channel_held_is_not_suspect_when_it_comes_back_until_that_happens_too_often() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    let mut windows = Vec::new();
+    for loss in 0..5 {
+        inbox.subscribed(queue, 100, now);
+        inbox.arrive(queue, Some(loss), now, 1u64);
+        inbox.arrive(queue, Some(loss), now, 2);
+        let _ = inbox.start(now);
+        windows.push(inbox.window(queue, now));
+        inbox.lost(queue);
+    }
+    assert_eq!(windows[..4], [10; 4], "{windows:?}");
+    assert_eq!(windows[4], 0, "a message may be what breaks the channel");
+    inbox.arrive(queue, Some(7), now, 3);
+    assert_eq!(inbox.window(queue, now), 0, "it was not held when the channel was lost");
+}
+
+#[test]
+fn handlers_of_a_lost_channel_block_nothing() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, ..RULES });
+    inbox.arrive(queue, Some(5), now, 1);
+    let (left_over, _) = started(&mut inbox, now);
+    inbox.lost(queue);
+    assert_eq!(inbox.window(queue, now), 1);
+    inbox.arrive(queue, Some(0), now, 2);
+    assert_eq!(started(&mut inbox, now).1, 2);
+    inbox.finish(left_over, now);
+    inbox.arrive(queue, Some(0), now, 3);
+    assert!(inbox.start(now).is_none(), "the slot is the other's");
+}
+
+#[test]
+fn what_was_on_its_way_when_a_subscription_ended_is_not_suspect() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { immediate: 0, ..RULES });
+    prove(&mut inbox, queue, 30, now);
+    inbox.subscribed(queue, 10, now);
+    inbox.subscribed(queue, 0, now);
+    inbox.subscribed(queue, 40, now);
+    inbox.arrive(queue, Some(1), now, 1);
+    assert_eq!(inbox.window(queue, now), 40);
+    inbox.arrive(queue, Some(0), now, 2);
+    inbox.arrive(queue, Some(1), now, 3);
+    assert_eq!(inbox.window(queue, now), 0, "what comes back does so before anything that is fresh");
+}
+
+#[test]
+fn what_a_handler_of_this_process_gave_back_is_no_suspect_whatever_its_headroom() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { delivery_limit: 4, immediate: 3, ..RULES });
+    prove(&mut inbox, queue, 1, now);
+    for count in 0..=3 {
+        // Two of the same content, as heartbeats are.
+        inbox.arrive(queue, Some(count), now, 7);
+        inbox.arrive(queue, Some(count), now, 7);
+        assert!(inbox.window(queue, now) > 0, "the window stays open at {count}");
+        for (ticket, item) in [started(&mut inbox, now), started(&mut inbox, now)] {
+            inbox.requeue(&ticket, item);
+            inbox.finish(ticket, now);
+        }
+    }
+    inbox.arrive(queue, Some(2), now, 8);
+    assert_eq!(inbox.window(queue, now), 0, "another that came back so often may be what killed a process");
+}
+
+#[test]
+fn what_was_given_back_once_and_came_back_twice_is_a_suspect() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { delivery_limit: 4, immediate: 3, ..RULES });
+    prove(&mut inbox, queue, 1, now);
+    inbox.arrive(queue, Some(0), now, 7);
+    let (ticket, item) = started(&mut inbox, now);
+    inbox.requeue(&ticket, item);
+    inbox.finish(ticket, now);
+    inbox.arrive(queue, Some(2), now, 7);
+    assert_eq!(inbox.window(queue, now), 0);
+}
+
+#[test]
+fn what_other_processes_took_is_forgotten_in_time() {
+    let mut requeued = requeued::Requeued::default();
+    for fingerprint in 0..50_000 {
+        requeued.expect(fingerprint, Redeliveries { count: 1, ..Redeliveries::default() });
+    }
+    assert_eq!(requeued.take(0, 1), None);
+    assert_eq!(requeued.take(49_999, 2), None, "it came back once only");
+    assert!(requeued.take(49_999, 1).is_some());
+    assert_eq!(requeued.take(49_999, 1), None, "it is expected once");
+}
+
+#[test]
+fn what_was_handed_back_late_is_no_suspect_when_it_comes_back_counted() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { immediate: 0, ..RULES });
+    prove(&mut inbox, queue, 40, now);
+    for item in 0..20 {
+        inbox.arrive(queue, Some(0), now, item);
+    }
+    while inbox.start(now).is_some() {}
+    let later = now + RULES.hold_limit;
+    assert_eq!(inbox.take_late(queue, later), (10..20).collect::<Vec<_>>());
+    inbox.arrive(queue, Some(1), later, 10);
+    assert!(!inbox.has_suspects(later), "this process has handed it back itself");
+    inbox.arrive(queue, Some(1), later, 5);
+    assert!(inbox.has_suspects(later) || inbox.queues[0].has_suspects(), "and not this one");
+}
+
+#[test]
+fn what_no_handler_has_seen_goes_back_when_the_broker_ends_its_subscription_and_is_no_suspect() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, immediate: 0, ..RULES });
+    prove(&mut inbox, queue, 40, now);
+    inbox.subscribed(queue, 4, now);
+    for item in 0..4 {
+        inbox.arrive(queue, Some(0), now, item);
+    }
+    let (waits, item) = started(&mut inbox, now);
+    assert_eq!(inbox.hold(waits, item, now + seconds(5), now), None);
+    let (runs, _) = started(&mut inbox, now);
+    inbox.subscribed(queue, 0, now);
+    assert_eq!(inbox.take_unseen(queue), [2, 3]);
+    assert_eq!(inbox.take_unseen(queue), Vec::<u64>::new());
+    // 3.10 and 4.0 count it.
+    inbox.arrive(queue, Some(1), now, 2);
+    assert!(!inbox.queues[0].has_suspects(), "this process has handed it back itself");
+    inbox.finish(runs, now);
+    assert_eq!(started(&mut inbox, now + seconds(5)).1, 0, "what waited between two attempts has stayed");
+}
+
+#[test]
+fn what_goes_back_makes_room_for_others() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, prefetch: 4, ..RULES });
+    prove(&mut inbox, queue, 40, now);
+    inbox.subscribed(queue, 4, now);
+    (0..4).for_each(|item| inbox.arrive(queue, Some(0), now, item));
+    let _runs = started(&mut inbox, now);
+    assert_eq!(inbox.take_unseen(queue), [1, 2, 3]);
+    assert_eq!(inbox.window(queue, now), 4, "the broker counts only what is unsettled");
+    inbox.subscribed(queue, 0, now);
+    assert_eq!(inbox.window(queue, now), 3, "one is still running");
+}
+
+#[test]
+fn what_was_handed_back_is_known_whether_the_broker_counts_it_or_not_and_explains_nothing_else() {
+    let of = |count, excused| Redeliveries { count, excused, requeued: 0 };
+    let mut requeued = requeued::Requeued::default();
+    for (had, count, expected) in
+        [(of(0, 0), 0, of(0, 0)), (of(0, 0), 1, of(1, 1)), (of(2, 0), 2, of(2, 0)), (of(2, 0), 3, of(3, 1))]
+    {
+        requeued.expect_handed_back(7, had);
+        assert!(requeued.has_handed_back());
+        assert_eq!(requeued.take(7, count), Some(expected));
+        assert!(!requeued.has_handed_back());
+        assert_eq!((requeued.take(7, had.count), requeued.take(7, had.count + 1)), (None, None), "it comes back once");
+    }
+}
+
+#[test]
+fn a_requeued_message_that_4_3_hands_back_uncounted_is_still_no_suspect() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, delivery_limit: 5, immediate: 2, ..RULES });
+    prove(&mut inbox, queue, 40, now);
+    inbox.arrive(queue, Some(0), now, 7);
+    for count in 1..=2 {
+        let (ticket, item) = started(&mut inbox, now);
+        inbox.requeue(&ticket, item);
+        inbox.finish(ticket, now);
+        if count == 2 {
+            inbox.arrive(queue, Some(0), now, 8);
+            let _runs = started(&mut inbox, now);
+        }
+        inbox.arrive(queue, Some(count), now, 7);
+    }
+    inbox.subscribed(queue, 0, now);
+    assert_eq!(inbox.take_unseen(queue), [7]);
+    inbox.arrive(queue, Some(2), now, 7);
+    assert!(!inbox.has_suspects(now) && !inbox.queues[0].has_suspects());
+}
+
+#[test]
+fn what_was_handed_back_uncounted_excuses_no_later_crash() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, immediate: 0, ..RULES });
+    prove(&mut inbox, queue, 40, now);
+    (0..2).for_each(|item| inbox.arrive(queue, Some(0), now, item));
+    let _runs = started(&mut inbox, now);
+    inbox.subscribed(queue, 0, now);
+    assert_eq!(inbox.take_unseen(queue), [1]);
+    inbox.arrive(queue, Some(0), now, 1);
+    assert_eq!(inbox.take_unseen(queue), [1]);
+    inbox.arrive(queue, Some(0), now, 1);
+    assert_eq!(inbox.queues[0].redeliveries(1, &1u64), Redeliveries { count: 1, ..Redeliveries::default() });
+}
+
+#[test]
+fn what_can_come_in_one_way_only_is_not_taken_for_what_was_handed_back() {
+    let of = |count, requeued, excused| Redeliveries { count, requeued, excused };
+    let mut requeued = requeued::Requeued::default();
+    requeued.expect_handed_back(7, of(0, 0, 0));
+    requeued.expect(7, of(1, 1, 0));
+    assert_eq!(requeued.take(7, 1), Some(of(1, 1, 0)));
+    assert_eq!(requeued.take(7, 0), Some(of(0, 0, 0)));
+    assert!(!requeued.has_handed_back());
+}
+
+#[test]
+fn what_a_lost_channel_held_is_known_although_what_was_handed_back_comes_before_it() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, immediate: 0, ..RULES });
+    prove(&mut inbox, queue, 40, now);
+    inbox.subscribed(queue, 2, now);
+    (1..=2).for_each(|item| inbox.arrive(queue, Some(0), now, item));
+    let _runs = started(&mut inbox, now);
+    inbox.subscribed(queue, 0, now);
+    assert_eq!(inbox.take_unseen(queue), [2]);
+    inbox.lost(queue);
+    inbox.subscribed(queue, 2, now);
+    inbox.arrive(queue, Some(0), now, 2);
+    inbox.arrive(queue, Some(1), now, 1);
+    assert!(!inbox.has_suspects(now) && !inbox.queues[0].has_suspects());
+}

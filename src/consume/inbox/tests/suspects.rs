@@ -1,0 +1,130 @@
+//! Suspects run alone, and hold up nothing for longer than they must.
+
+use super::*;
+
+#[test]
+fn a_suspect_closes_every_window_and_runs_alone() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (a, b) = (inbox.add(RULES), inbox.add(RULES));
+    prove(&mut inbox, a, 1000, now);
+    inbox.arrive(b, Some(0), now, 1);
+    inbox.arrive(a, Some(5), now, 2);
+    assert_eq!((inbox.window(a, now), inbox.window(b, now)), (0, 0));
+    let (suspect, item) = started(&mut inbox, now);
+    assert_eq!(item, 2);
+    assert!(inbox.start(now).is_none(), "nothing starts beside it");
+    inbox.finish(suspect, now);
+    assert_eq!(started(&mut inbox, now).1, 1);
+}
+
+#[test]
+fn the_suspect_that_is_nearest_to_its_limit_runs_first() {
+    let (mut inbox, now) = (Inbox::<u64>::new(0), Instant::now());
+    let (low, high) =
+        (inbox.add(Rules { delivery_limit: 5, ..RULES }), inbox.add(Rules { delivery_limit: 50, ..RULES }));
+    inbox.arrive(high, Some(40), now, 10);
+    inbox.arrive(low, Some(2), now, 3);
+    inbox.arrive(low, Some(4), now, 1);
+    let mut order = Vec::new();
+    let mut now = now;
+    while let Some((_, ticket, item)) = inbox.start(now) {
+        order.push(item);
+        inbox.finish(ticket, now);
+        now += ACK_FLUSH_TIME;
+    }
+    assert_eq!(order, [1, 3, 10]);
+}
+
+#[test]
+fn a_suspect_waits_until_the_one_before_it_is_settled_at_the_broker() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(5), now, 1);
+    inbox.arrive(queue, Some(5), now, 2);
+    let (first, _) = started(&mut inbox, now);
+    inbox.finish(first, now);
+    assert!(inbox.start(now).is_none());
+    assert_eq!(inbox.wake_at(now), Some(now + ACK_FLUSH_TIME));
+    assert!(inbox.start(now + ACK_FLUSH_TIME).is_some());
+}
+
+#[test]
+fn requeues_near_the_limit_are_suspect_although_handlers_give_back_as_often() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { delivery_limit: 5, immediate: 4, ..RULES });
+    prove(&mut inbox, queue, 2000, now);
+    inbox.arrive(queue, Some(2), now, 1);
+    assert_eq!(inbox.window(queue, now), 0);
+}
+
+#[test]
+fn a_handler_that_runs_for_a_day_stops_no_other_queue() {
+    let (mut inbox, mut now) = (Inbox::new(0), Instant::now());
+    let (slow, quick) = (inbox.add(RULES), inbox.add(RULES));
+    inbox.subscribed(slow, 1, now);
+    inbox.arrive(slow, Some(1), now, 1);
+    let (_day, _) = started(&mut inbox, now);
+    assert_eq!(inbox.window(quick, now), 0);
+    now += CRASHES_WITHIN;
+    assert!(inbox.start(now).is_none());
+    inbox.subscribed(slow, inbox.window(slow, now), now);
+    assert_eq!(inbox.window(quick, now), 1, "the suspect's isolation is over, and so is its queue's turn");
+    prove(&mut inbox, quick, 100, now);
+    assert!(inbox.window(quick, now) >= 8);
+}
+
+#[test]
+fn a_suspect_whose_queue_is_busy_stops_no_other_queue() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (busy, other) = (inbox.add(Rules { concurrency: 1, ..RULES }), inbox.add(RULES));
+    inbox.arrive(busy, Some(0), now, 1);
+    let (_day, _) = started(&mut inbox, now);
+    inbox.arrive(busy, Some(5), now, 2);
+    prove(&mut inbox, other, 16, now);
+    assert_eq!((inbox.window(busy, now), inbox.window(other, now)), (0, 2));
+}
+
+#[test]
+fn a_hold_limit_may_be_infinite() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { hold_limit: Duration::MAX, ..RULES });
+    inbox.arrive(queue, Some(9), now, 1);
+    let (ticket, _) = started(&mut inbox, now);
+    inbox.arrive(queue, Some(9), now, 2);
+    inbox.finish(ticket, now);
+    assert!(inbox.wake_at(now).is_some());
+}
+
+#[test]
+fn the_more_often_a_suspect_came_back_the_longer_it_is_isolated() {
+    let isolated_for = |count| suspicion::isolated_for(&RULES, count).as_secs();
+    assert_eq!(
+        [1, 2, 3, 4, 5, 7, 8].map(isolated_for),
+        [10, 40, 160, 640, 900, 900, 900],
+        "never above the hold limit"
+    );
+}
+
+#[test]
+fn equal_suspects_run_in_random_order() {
+    let first_of_two = |draw| {
+        let (mut inbox, now) = (Inbox::new(draw), Instant::now());
+        let queue = inbox.add(RULES);
+        inbox.arrive(queue, Some(5), now, 1);
+        inbox.arrive(queue, Some(5), now, 2);
+        started(&mut inbox, now).1
+    };
+    let firsts = (0..20).map(first_of_two).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(firsts.len(), 2, "either may be first");
+}
+
+#[test]
+fn a_suspect_near_its_limit_keeps_the_process_to_itself_until_the_hold_limit() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (slow, quick) = (inbox.add(RULES), inbox.add(RULES));
+    inbox.arrive(slow, Some(9), now, 1);
+    let (_hangs, _) = started(&mut inbox, now);
+    inbox.arrive(quick, Some(0), now, 2);
+    assert!(inbox.start(now + seconds(899)).is_none());
+    assert!(inbox.start(now + seconds(900)).is_some());
+}

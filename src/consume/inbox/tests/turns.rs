@@ -1,0 +1,42 @@
+//! Queues take turns at the start.
+
+use super::*;
+
+#[test]
+fn queues_take_turns_at_the_start_and_idle_ones_are_passed_over() {
+    let (mut inbox, mut now) = (Inbox::<u64>::new(0), Instant::now());
+    let queues: Vec<_> = (0..3).map(|_| inbox.add(RULES)).collect();
+    let mut windows = Vec::new();
+    for _ in 0..4 {
+        assert!(inbox.start(now).is_none());
+        windows.push(queues.iter().map(|queue| inbox.window(*queue, now)).collect::<Vec<_>>());
+        now = inbox.wake_at(now).unwrap_or(now);
+    }
+    assert_eq!(windows, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]], "all are idle, so there is nothing to separate");
+    assert_eq!(inbox.wake_at(now), None, "an idle process sleeps");
+}
+
+#[test]
+fn a_queue_waits_for_its_turn_until_the_subscription_before_it_has_ended() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (a, b) = (inbox.add(RULES), inbox.add(RULES));
+    inbox.subscribed(a, 1, now);
+    inbox.arrive(a, Some(5), now, 0);
+    let (suspect, _) = started(&mut inbox, now);
+    inbox.finish(suspect, now);
+    let later = now + seconds(1);
+    prove(&mut inbox, a, 1, later);
+    assert_eq!((inbox.window(a, later), inbox.window(b, later)), (0, 0), "deliveries of the first may be under way");
+    inbox.subscribed(a, 0, now);
+    assert_eq!((inbox.window(a, later), inbox.window(b, later)), (0, 1));
+}
+
+#[test]
+fn a_fresh_delivery_passes_the_turn_on_although_its_handler_runs() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (a, b) = (inbox.add(RULES), inbox.add(RULES));
+    inbox.subscribed(a, 1, now);
+    inbox.arrive(a, Some(0), now, 0);
+    let _running = started(&mut inbox, now);
+    assert_eq!((inbox.window(a, now), inbox.window(b, now)), (10, 1));
+}

@@ -1,0 +1,78 @@
+//! How wide the window is.
+
+use super::*;
+
+/// Each width of the window, while deliveries are settled one after the other.
+fn widths(inbox: &mut Inbox<u64>, queue: QueueIndex, now: Instant) -> Vec<u16> {
+    let mut windows = vec![inbox.window(queue, now)];
+    for _ in 0..200 {
+        prove(inbox, queue, 1, now);
+        let window = inbox.window(queue, now);
+        if windows.last() != Some(&window) {
+            windows.push(window);
+        }
+    }
+    windows
+}
+
+#[test]
+fn a_fresh_delivery_opens_the_window_for_as_many_as_there_are_handlers_and_what_is_settled_opens_it_further() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    assert_eq!(widths(&mut inbox, queue, now), [1, 10, 40, 100]);
+}
+
+#[test]
+fn after_a_suspect_the_window_opens_slowly_until_enough_was_settled() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(5), now, 0);
+    let (suspect, _) = started(&mut inbox, now);
+    inbox.finish(suspect, now);
+    let later = now + seconds(1);
+    assert_eq!(widths(&mut inbox, queue, later), [1, 2, 40, 100]);
+}
+
+#[test]
+fn ordinary_requeues_leave_an_open_window_open() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    prove(&mut inbox, queue, 2000, now);
+    for item in 0..50 {
+        inbox.arrive(queue, Some(1), now, item);
+    }
+    assert_eq!(inbox.window(queue, now), 100);
+    let running = std::iter::from_fn(|| inbox.start(now)).count();
+    assert_eq!(running, 10, "as many at a time as before");
+}
+
+#[test]
+fn one_handler_has_a_window_too() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, ..RULES });
+    let mut prefetch = 0;
+    for item in 0..41 {
+        let wanted = inbox.window(queue, now);
+        if wanted != prefetch {
+            inbox.subscribed(queue, 0, now);
+            inbox.subscribed(queue, wanted, now);
+            prefetch = wanted;
+        }
+        inbox.arrive(queue, Some(0), now, item);
+        let (ticket, _) = started(&mut inbox, now);
+        if item < 40 {
+            inbox.handler_ended(&ticket, now);
+            inbox.finish(ticket, now + Duration::from_millis(2));
+        }
+    }
+    assert_eq!(inbox.window(queue, now), 16);
+}
+
+#[test]
+fn a_window_that_is_narrow_for_its_pace_widens_only_where_it_can_double() {
+    let mut held = queue_inbox::QueueInbox::<u64>::new(RULES);
+    held.subscribe(10);
+    let window = |paced| held.in_steps(100, paced);
+    assert_eq!([5, 10, 11, 19, 20, 99, 100, 200].map(window), [5, 10, 10, 10, 20, 99, 100, 100]);
+    assert_eq!(held.in_steps(12, 50), 12, "what is open in full needs no further step");
+}

@@ -1,0 +1,125 @@
+//! Fits the subscriptions to the window: the prefetch that the inbox asks for.
+
+use std::task::Poll;
+
+use futures_util::future::try_join_all;
+use futures_util::{FutureExt, StreamExt};
+use lapin::message::Delivery as Incoming;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::ShortString;
+
+use super::Session;
+use crate::broker::declare::table;
+use crate::consume::attempt::Unacked;
+use crate::error::Error;
+use crate::topology::announced;
+
+/// A subscription's prefetch is fixed, so a wider window needs an additional subscription, and a narrower one needs new ones.
+#[derive(Default)]
+pub(super) struct Subscriptions {
+    pub(super) streams: Vec<lapin::Consumer>,
+    /// The sum over all subscriptions.
+    prefetch: u16,
+}
+
+impl Session<'_> {
+    /// A wider window needs one more subscription, without a pause. For a narrower one, all must be cancelled; what is under way
+    /// still arrives.
+    pub(super) async fn resize(&mut self) -> Result<(), Error> {
+        let wanted = *self.window.borrow_and_update();
+        if wanted < self.subscriptions.prefetch {
+            self.unsubscribe_when_full().await?;
+            // A delivery that was under way may be a suspect, and nothing else may be taken while a suspect is held.
+            if *self.window.borrow() != wanted {
+                return Ok(());
+            }
+        }
+        if wanted > self.subscriptions.prefetch {
+            self.set_prefetch(wanted - self.subscriptions.prefetch).await?;
+            self.queue.intake.subscribed(self.queue.index, wanted);
+            self.subscriptions.prefetch = wanted;
+            let stream = self.consume().await?;
+            self.subscriptions.streams.push(stream);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn set_prefetch(&self, prefetch: u16) -> Result<(), Error> {
+        let setting = self.channel.basic_qos(prefetch, BasicQosOptions::default());
+        self.answer("setting the prefetch", setting).await
+    }
+
+    async fn consume(&self) -> Result<lapin::Consumer, Error> {
+        let what = format!("consuming queue {:?}", self.name());
+        let queue = self.queue.context.addresses.queue.clone();
+        let announced = announced(&self.queue.context.names, &self.queue.context.config);
+        let (options, arguments) = (BasicConsumeOptions::default(), table(&announced)?);
+        self.answer(&what, self.channel.basic_consume(queue, ShortString::default(), options, arguments)).await
+    }
+
+    /// Ends all subscriptions when nothing is on its way to them, because the broker would count it.
+    async fn unsubscribe_when_full(&mut self) -> Result<(), Error> {
+        let shutdown = &self.queue.shutdown;
+        let was_cancelled = tokio::select! {
+            filled = self.fill_up() => filled?,
+            // What is taken now would only be handed back, which 3.10 and 4.0 count too. The subscriptions end with the session.
+            () = shutdown.requested() => return Ok(()),
+        };
+        if was_cancelled { self.cancelled().await } else { self.unsubscribe().await }
+    }
+
+    /// Takes what comes until the subscriptions may end. Returns whether the broker has ended one.
+    async fn fill_up(&mut self) -> Result<bool, Error> {
+        while self.subscriptions.prefetch > 0
+            && let Some(ask_at) = self.queue.intake.fill_until(self.queue.index)
+        {
+            tokio::select! {
+                biased;
+                item = self.subscriptions.next() => if self.receive(item)? {
+                    return Ok(true);
+                },
+                () = tokio::time::sleep_until(ask_at.into()) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Ends all subscriptions, and takes what is under way.
+    ///
+    /// # Errors
+    ///
+    /// When the channel is lost, or must be given up.
+    pub(super) async fn unsubscribe(&mut self) -> Result<(), Error> {
+        let ended = std::mem::take(&mut self.subscriptions);
+        if ended.prefetch == 0 {
+            return Ok(());
+        }
+        let taken = self.end(ended).await?;
+        self.queue.intake.arrive(self.queue.index, taken);
+        self.queue.intake.subscribed(self.queue.index, 0);
+        Ok(())
+    }
+
+    async fn end(&self, mut ended: Subscriptions) -> Result<Vec<Unacked>, Error> {
+        let cancel = |stream: &lapin::Consumer| self.channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
+        self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
+        let mut taken = Vec::new();
+        for stream in &mut ended.streams {
+            while let Some(Some(Ok(incoming))) = stream.next().now_or_never() {
+                taken.push(self.read(incoming));
+            }
+        }
+        Ok(taken)
+    }
+}
+
+impl Subscriptions {
+    /// The next delivery, of any of them; `None` when the broker has ended one. If there is no subscription, this never completes.
+    pub(super) async fn next(&mut self) -> Option<lapin::Result<Incoming>> {
+        std::future::poll_fn(|context| {
+            let mut polled = self.streams.iter_mut().map(|stream| stream.poll_next_unpin(context));
+            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
+    }
+}

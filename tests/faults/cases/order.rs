@@ -1,0 +1,269 @@
+//! Queues that are kept in order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use rehop::settings::{Order, WaitStrategy};
+use rehop::testing::{Client, Proxy, eventually};
+
+use super::cluster::{avoid, balancers};
+use crate::evidence::{all_broken, between, replaced};
+use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
+use crate::ledger::{Account, Allowed};
+use crate::record::{Record, Step};
+use crate::service::{Does, Service};
+
+const PREFETCH: u16 = 20;
+const KEYS: u64 = 5;
+
+/// What orders messages by the key of their number.
+const KEY: &str = "customer";
+
+/// A queue that is ordered like this, for messages of five keys that succeed, are slow, and wait.
+async fn ordered(ground: &Ground, name: &str, order: Order) -> Lab {
+    keep_in_order(ground.lab(name).await, order).await
+}
+
+async fn keep_in_order(mut lab: Lab, order: Order) -> Lab {
+    let work = lab.work_mut();
+    (work.strategy, work.order, work.delays) = (WaitStrategy::InProcess, order, vec![100, 200]);
+    (work.immediate, work.delivery_limit, work.prefetch, work.concurrency) = (1, 100, PREFETCH, KEYS as u16);
+    lab.declare().await;
+    lab
+}
+
+/// Publishes these in their order, each with its key.
+async fn send(lab: &Lab, kinds: impl IntoIterator<Item = Does>) {
+    let messages = lab.offer(0, kinds);
+    let ids: Vec<u64> = messages.iter().map(|(id, _)| *id).collect();
+    let keyed = messages.into_iter().map(|(id, message)| message.header(KEY, id % KEYS));
+    lab.client().await.publish_many(keyed).await.unwrap();
+    lab.confirmed(&ids);
+}
+
+/// Attempts that began before those of every earlier message of the same key had succeeded.
+fn out_of_order(record: &Record, key: impl Fn(u64) -> u64) -> Vec<String> {
+    let mut of_key: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for entry in &record.entries {
+        of_key.entry(key(entry.id)).or_default().insert(entry.id);
+    }
+    let (mut done, mut found) = (BTreeSet::new(), Vec::new());
+    for entry in &record.entries {
+        match entry.step {
+            Step::Succeeded => {
+                done.insert(entry.id);
+            }
+            Step::Started => {
+                let before = of_key[&key(entry.id)].range(..entry.id);
+                if let Some(open) = before.into_iter().find(|id| !done.contains(id)) {
+                    found.push(format!("message {} was attempted before {open} had ended", entry.id));
+                }
+            }
+            Step::Failed | Step::Discarded => {}
+        }
+    }
+    found
+}
+
+const KINDS: [Does; 10] = [
+    Does::Succeed,
+    Does::Slow(10),
+    Does::Fail(1),
+    Does::Slow(5),
+    Does::Succeed,
+    Does::Slow(20),
+    Does::Succeed,
+    Does::Fail(2),
+    Does::Slow(10),
+    Does::Succeed,
+];
+
+pub(crate) async fn by_key(ground: Ground) -> Account {
+    in_order(ground, "order-key", Order::Header(KEY.to_owned()), 600, |id| id % KEYS).await
+}
+
+pub(crate) async fn of_all(ground: Ground) -> Account {
+    in_order(ground, "order-all", Order::Queue, 200, |_| 0).await
+}
+
+/// Two processes, of which one is active. Both are killed in turn, lose their connections, and are replaced.
+async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key: impl Fn(u64) -> u64) -> Account {
+    let mut lab = ordered(&ground, name, order).await;
+    let proxy = Proxy::start(&lab.admin_url).await.unwrap();
+    lab.config = lab.behind(&proxy);
+    let rounds = ground.times(4, 20);
+    send(&lab, KINDS.into_iter().cycle().take(messages * rounds / 4)).await;
+    let mut faults = 0;
+    let services = [lab.supervised(), lab.supervised()];
+    for round in 0..rounds {
+        lab.done((round + 1) * 10).await;
+        tokio::time::sleep(between(50, 400)).await;
+        services[round % 2].kill().await;
+        lab.done((round + 1) * 20).await;
+        services[(round + 1) % 2].kill().await;
+        tokio::time::sleep(between(300, 800)).await;
+        faults += 2 + all_broken(&proxy, Proxy::cut).await;
+    }
+    for service in services {
+        service.stop().await;
+    }
+    let mut rolling = VecDeque::from([lab.service(), lab.service()]);
+    for _ in 0..rounds {
+        tokio::time::sleep(between(300, 800)).await;
+        rolling.push_back(lab.service());
+        rolling.pop_front().unwrap().stop().await;
+        faults += 1;
+    }
+    lab.settled(SOON * 3).await;
+    for service in &mut rolling {
+        service.stop().await;
+    }
+    let mut account = lab.close(Allowed::losses(faults, PREFETCH.into())).await;
+    account.breaches.extend(out_of_order(&lab.record(), key));
+    account.with_note(format!("{faults} kills, cuts and restarts"))
+}
+
+/// Between messages of other keys, with a second process ready to take over.
+pub(crate) async fn poison(ground: Ground) -> Account {
+    let mut sum = Account::default();
+    for order in [Order::Queue, Order::Header(KEY.to_owned())] {
+        let mut lab = ordered(&ground, "order-poison", order).await;
+        (lab.work_mut().delivery_limit, lab.work_mut().immediate) = (6, 1);
+        let (client, parked) = (lab.client().await, lab.parked());
+        client.delete_queue(lab.work()).await.unwrap();
+        lab.declare().await;
+        send(&lab, std::iter::repeat_n(Does::Succeed, 57)).await;
+        // Alone with its key: those of its own that are behind it in the window would be parked with it.
+        let poison = lab.offer(0, [Does::Poison(0)]).remove(0);
+        client.publish(poison.1.header(KEY, "poison")).await.unwrap();
+        lab.confirmed(&[poison.0]);
+        send(&lab, std::iter::repeat_n(Does::Slow(5), 60)).await;
+        let services = [lab.supervised(), lab.supervised()];
+        lab.settled(SOON * 2).await;
+        let mut deaths = 0;
+        for service in services {
+            deaths += service.stop().await;
+        }
+        assert!(deaths >= 1, "the poison has killed");
+        assert_eq!(client.depth(&parked).await.unwrap(), 1, "only the poison is parked");
+        sum.add(&lab.close(Allowed::losses(deaths, PREFETCH.into())).await.with_note(format!("{deaths} deaths")));
+    }
+    sum
+}
+
+/// A deploy that narrows the window, and then one that widens it again. Between them what came back is settled: what comes back twice
+/// to windows that differ may be taken in another order.
+pub(crate) async fn other_windows(ground: Ground) -> Account {
+    const NARROW: u16 = 5;
+    const PER_ROUND: usize = 200;
+    let mut lab = ordered(&ground, "order-windows", Order::Header(KEY.to_owned())).await;
+    let rounds = ground.times(2, 8);
+    send(&lab, KINDS.into_iter().cycle().take(PER_ROUND * rounds)).await;
+    let client = lab.client().await;
+    let mut old = lab.service();
+    for round in 0..rounds {
+        goes_on(&lab).await;
+        let narrows = round % 2 == 0;
+        lab.work_mut().prefetch = if narrows { NARROW } else { PREFETCH };
+        let new = lab.service();
+        consumes(&new).await;
+        assert!(client.depth(lab.work()).await.unwrap() > 0, "there is a backlog, so the window is full");
+        old.stop().await;
+        assert!(handed_back(&old) > 0 || !narrows, "the wider window held messages that no handler had begun");
+        old = new;
+    }
+    goes_on(&lab).await;
+    lab.settled(SOON * 3).await;
+    old.stop().await;
+    let mut account = lab.close(Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab))).await;
+    account.breaches.extend(out_of_order(&lab.record(), |id| id % KEYS));
+    account.with_note(format!("{rounds} deploys"))
+}
+
+/// As the service says when it stops.
+fn handed_back(service: &Service) -> u64 {
+    let log = service.log();
+    let count = log.split("handed back ").nth(1).and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    count.and_then(|count| count.parse().ok()).expect("the service says how many messages it has handed back")
+}
+
+/// How many attempts a message may have had that waits in a process. A process that ends forgets them, and the message begins again.
+fn attempts(lab: &Lab) -> usize {
+    let work = lab.config.work();
+    (work.waits() as usize + 1) * (work.immediate as usize + 1)
+}
+
+/// Waits until the process consumes, or stands by.
+async fn consumes(service: &Service) {
+    let consumes = async || service.log().contains("consuming queue=");
+    eventually(SOON, "the process consumes, or stands by", consumes).await.unwrap();
+}
+
+/// Waits until twice as many messages as a process holds have been handled. By then what came back from another process was taken.
+async fn goes_on(lab: &Lab) {
+    lab.done(lab.count(Step::Succeeded) + 2 * usize::from(PREFETCH)).await;
+}
+
+/// Since 4.3 the broker waits a minute for the consumers of a dead node. If the active one is among them, nothing is delivered until then.
+const FAILOVER: Duration = Duration::from_secs(120);
+
+/// Two processes at two nodes of a cluster. The leader of the work queue is killed again and again; the first time it is also the node
+/// of the process that is active.
+pub(crate) async fn leader_dies(ground: Ground) -> Account {
+    const PER_ROUND: usize = 300;
+    let cluster = ground.cluster(3).await;
+    let balancers = balancers(&cluster).await;
+    let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
+    let lab = keep_in_order(ground.lab_at("order-leader", &admin), Order::Header(KEY.to_owned())).await;
+    let mut leader = cluster.leader_of(lab.work()).await.unwrap();
+    balancers[0].retarget(&cluster.amqp_url(leader)).unwrap();
+    balancers[1].retarget(&cluster.amqp_url((leader + 1) % cluster.nodes())).unwrap();
+    let mut services = Vec::new();
+    for balancer in &balancers[..2] {
+        let service = lab.service_with(&lab.behind(balancer));
+        consumes(&service).await;
+        services.push(service);
+    }
+    let (rounds, mut killed) = (ground.times(2, 4), Vec::new());
+    for round in 0..rounds {
+        let done = lab.count(Step::Succeeded);
+        send(&lab, KINDS.into_iter().cycle().take(PER_ROUND)).await;
+        lab.done(done + usize::from(PREFETCH)).await;
+        let accepted = balancers[0].accepted();
+        avoid(&cluster, &balancers, leader);
+        cluster.kill(leader).await.unwrap();
+        let over = Instant::now();
+        let in_flight = in_flight(&lab.record());
+        assert!(in_flight > 0, "handlers have begun messages that are not settled when the leader dies");
+        assert!(Client::connect(&cluster.amqp_url(leader)).await.is_err(), "node {leader} is down");
+        if round == 0 {
+            replaced(&balancers[0], accepted).await;
+        }
+        let wanted = lab.count(Step::Succeeded) + 2 * usize::from(PREFETCH);
+        lab.recovers_when(over, FAILOVER, "the queue goes on", async || {
+            let done = lab.count(Step::Succeeded);
+            if done >= wanted { Ok(true) } else { Err(format!("{done} of {wanted} are handled")) }
+        })
+        .await;
+        killed.push(format!("{leader} with {in_flight} in flight"));
+        let next = cluster.leader_of(lab.work()).await.unwrap();
+        assert_ne!(next, leader, "the work queue has another leader");
+        cluster.start_node(leader).await.unwrap();
+        cluster.wait_until_formed().await.unwrap();
+        leader = cluster.leader_of(lab.work()).await.unwrap();
+    }
+    lab.settled(SOON * 4).await;
+    for service in &mut services {
+        service.stop().await;
+    }
+    // Each kill is seen by both processes: by its own node's end, or by a new leader.
+    let mut account = lab.close(Allowed::losses(rounds * 2 * 2, PREFETCH.into()).restarting(attempts(&lab))).await;
+    account.breaches.extend(out_of_order(&lab.record(), |id| id % KEYS));
+    account.with_note(format!("killed: {}", killed.join(", ")))
+}
+
+/// How many messages a handler has begun, and none has finished.
+fn in_flight(record: &Record) -> usize {
+    record.ids(Step::Started).difference(&record.ended()).count()
+}
