@@ -189,8 +189,10 @@ impl Cluster {
 
     /// The index of the node that leads this quorum queue, according to the first node that answers.
     ///
+    /// After a failover the new leader serves clients before any node lists it, so look again with [`eventually`](super::eventually).
+    ///
     /// # Errors
-    /// When no node knows a leader: the queue does not exist, or has no majority.
+    /// When no node lists a leader: the queue does not exist, has no majority, or has only just elected one.
     pub async fn leader_of(&self, queue: &str) -> Result<usize, BrokerError> {
         let mut reason = "no node answered".to_owned();
         for i in 0..self.nodes() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rehop::settings::{Order, WaitStrategy};
 use rehop::testing::{Client, Proxy, eventually};
 
-use super::cluster::{avoid, balancers};
+use super::cluster::{avoid, balancers, leader_of};
 use crate::evidence::{all_broken, between, replaced};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
@@ -216,7 +216,7 @@ pub(crate) async fn leader_dies(ground: Ground) -> Account {
     let balancers = balancers(&cluster).await;
     let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
     let lab = keep_in_order(ground.lab_at("order-leader", &admin), Order::Header(KEY.to_owned())).await;
-    let mut leader = cluster.leader_of(lab.work()).await.unwrap();
+    let mut leader = leader_of(&cluster, lab.work(), None).await;
     balancers[0].retarget(&cluster.amqp_url(leader)).unwrap();
     balancers[1].retarget(&cluster.amqp_url((leader + 1) % cluster.nodes())).unwrap();
     let mut services = Vec::new();
@@ -247,11 +247,10 @@ pub(crate) async fn leader_dies(ground: Ground) -> Account {
         })
         .await;
         killed.push(format!("{leader} with {in_flight} in flight"));
-        let next = cluster.leader_of(lab.work()).await.unwrap();
-        assert_ne!(next, leader, "the work queue has another leader");
+        leader_of(&cluster, lab.work(), Some(leader)).await;
         cluster.start_node(leader).await.unwrap();
         cluster.wait_until_formed().await.unwrap();
-        leader = cluster.leader_of(lab.work()).await.unwrap();
+        leader = leader_of(&cluster, lab.work(), None).await;
     }
     lab.settled(SOON * 4).await;
     for service in &mut services {
