@@ -26,7 +26,7 @@ use crate::decode::Decode;
 use crate::error::Error;
 use crate::handler::{AnyHandler, Handler};
 use crate::publish::CopyPublisher;
-use crate::settings::{Order, QueueConfig, Resolved, Settings};
+use crate::settings::{QueueConfig, Resolved, Settings};
 use crate::shutdown::Shutdown;
 use crate::status::Status;
 use crate::telemetry::metrics::Instruments;
@@ -204,7 +204,7 @@ impl Service {
         for (index, QueuePlan { config, handler, topology }) in indexes.into_iter().zip(plans) {
             let state = status.state(&config.queue);
             let ack_timeout_of_queue = AckTimeout::new(ack_timeout, config.policy.strategy());
-            let unsettled = Unsettled::new(config.order != Order::None);
+            let unsettled = Unsettled::new(config.order.is_kept());
             let shared = (&publisher, &receipts, intake.settling_waits(index));
             let context = QueueContext::new(settings, config, handler, shared, &instruments, &summary, state)?;
             failure_logs.push(context.failures.clone());

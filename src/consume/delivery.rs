@@ -16,7 +16,6 @@ use crate::handler::HandlerFuture;
 use crate::retry::decision::{Decision, Reason, decide, decide_before};
 use crate::retry::ledger::Wait;
 use crate::retry::outcome::Outcome;
-use crate::settings::Order;
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wait::jitter::Draw;
@@ -87,7 +86,7 @@ impl Attempt {
         let decision = decide(self.policy(), &self.delivery.ledger, &result, Timestamp::from(at), draw);
         let failure = result.err().map(|failure| match decision {
             Decision::Park(Reason::DelayTooLong) => {
-                let is_ordered = self.context.config.order != Order::None;
+                let is_ordered = self.context.config.order.is_kept();
                 failure.asks_more_than(&self.policy().why_no_longer(is_ordered))
             }
             Decision::Park(Reason::DeferredTooOften) => failure.defers_more_than(self.policy().max_defers),

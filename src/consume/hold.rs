@@ -11,7 +11,6 @@ use crate::failure::Failure;
 use crate::message::Delivery;
 use crate::retry::decision::{Decision, give_back};
 use crate::retry::ledger::Wait;
-use crate::settings::Order;
 use crate::timestamp::Timestamp;
 use crate::wait::{Path, WaitStrategy};
 
@@ -39,7 +38,7 @@ impl Attempt {
         };
         let delay = wait.map_or(Duration::ZERO, |wait| wait.due.since(since));
         let ends = Instant::now() + delay + self.context.config.handler_timeout;
-        let is_ordered = self.context.config.order != Order::None;
+        let is_ordered = self.context.config.order.is_kept();
         can_be_held(is_ordered, ends.into_std(), self.settler.until.into_std()).then_some(wait)
     }
 

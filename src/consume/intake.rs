@@ -11,7 +11,6 @@ use crate::consume::attempt::Unacked;
 use crate::consume::delivery::{self, GivenBack};
 use crate::consume::hold::Held;
 use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
-use crate::settings::Order;
 
 /// Holds what all queues of this process have delivered, and runs the handlers.
 ///
@@ -195,9 +194,10 @@ impl Intake {
         for (queue, ticket, unacked) in started {
             // A handler of an ordered queue ends with its channel: the message may already be with another process, and so may those
             // behind it.
-            let (aborted, ordered) = match unacked.context.config.order {
-                Order::None => (self.aborted.clone(), None),
-                _ => (unacked.settler.lost.clone(), Some(queue)),
+            let (aborted, ordered) = if unacked.context.config.order.is_kept() {
+                (unacked.settler.lost.clone(), Some(queue))
+            } else {
+                (self.aborted.clone(), None)
             };
             if let Some(queue) = ordered {
                 self.tasks[queue.position()].send_modify(|tasks| *tasks += 1);
@@ -282,7 +282,7 @@ impl Slot {
 /// Hands back a delivery whose handler ended while the service was stopping.
 fn hand_back_last(unacked: &Unacked) {
     // An ordered queue's deliveries go back, in their order, when the channel closes.
-    if unacked.context.config.order == Order::None && unacked.hand_back() {
+    if !unacked.context.config.order.is_kept() && unacked.hand_back() {
         unacked.context.summary.update(|summary| summary.handed_back += 1);
     }
 }

@@ -28,7 +28,6 @@ use crate::consume::intake::Intake;
 use crate::consume::settler::{Settler, SettlingChannel};
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
-use crate::settings::Order;
 use crate::shutdown::Shutdown;
 use crate::timestamp::Timestamp;
 use crate::topology::Topology;
@@ -172,7 +171,7 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn is_ordered(&self) -> bool {
-        self.queue.context.config.order != Order::None
+        self.queue.context.config.order.is_kept()
     }
 
     /// Gives the subscription the prefetch that the inbox asks for, then handles the next event.

@@ -22,6 +22,13 @@ pub enum Order {
     Header(String),
 }
 
+impl Order {
+    /// Whether messages are kept in order at all: `false` only for [`None`](Self::None), the default.
+    pub fn is_kept(&self) -> bool {
+        *self != Self::None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Order;
@@ -36,6 +43,7 @@ mod tests {
         ] {
             assert_eq!(serde_json::from_str::<Order>(json).unwrap(), order);
             assert_eq!(serde_json::to_string(&order).unwrap(), json);
+            assert_eq!(order.is_kept(), json != r#""none""#, "{json}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Order, QueueConfig, SettingsError};
+use super::{QueueConfig, SettingsError};
 use crate::wait::WaitStrategy;
 
 /// How much of the broker's ack timeout is kept free of handlers and waits: a held message may have to wait for a free handler.
@@ -30,7 +30,7 @@ impl QueueConfig {
                     .to_owned(),
             ));
         }
-        if self.order != Order::None && strategy != WaitStrategy::InProcess {
+        if self.order.is_kept() && strategy != WaitStrategy::InProcess {
             return Err(SettingsError::invalid(
                 at("consume.order"),
                 format!(
@@ -40,7 +40,7 @@ impl QueueConfig {
                 ),
             ));
         }
-        if self.order != Order::None && self.policy.used_ladder().is_some() {
+        if self.order.is_kept() && self.policy.used_ladder().is_some() {
             return Err(SettingsError::invalid(
                 at("retry.after"),
                 "order is not kept on the ladder: set retry.after = \"own\", or order = \"none\"".to_owned(),
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::Settings;
     use crate::retry::backoff::Backoff;
-    use crate::settings::{Declare, QueueType};
+    use crate::settings::{Declare, Order, QueueType};
 
     fn settings(strategy: WaitStrategy) -> Settings {
         let mut settings = Settings::default();

@@ -17,7 +17,7 @@ pub(crate) use names::Names;
 pub use parts::{Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role, Topology};
 
 use crate::retry::policy::RetryPolicy;
-use crate::settings::{Declare, Order, QueueConfig, Resolved};
+use crate::settings::{Declare, QueueConfig, Resolved};
 use crate::wait::WaitStrategy;
 use crate::wire::names::{RETURN_TO, WAIT_FOR};
 
@@ -210,7 +210,7 @@ impl Topology {
         if let Some(delay) = config.policy.strategy.delayed_return() {
             own.extend(delayed_retry(delay));
         }
-        if config.order != Order::None {
+        if config.order.is_kept() {
             own.insert("x-single-active-consumer".to_owned(), true.into());
         }
         let declared = match config.declare {

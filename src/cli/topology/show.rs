@@ -120,7 +120,7 @@ fn wait_queues_of(settings: &Settings, queue: &QueueSettings) -> anyhow::Result<
 
 fn is_ordered(settings: &Settings, queue: &QueueSettings) -> bool {
     let order = queue.consume.order.as_ref().or(settings.consume.order.as_ref());
-    order.is_some_and(|order| *order != Order::None)
+    order.is_some_and(Order::is_kept)
 }
 
 fn lines(arguments: &Arguments) -> String {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::settings::{Order, QueueConfig, ordered_hold_limit};
+use crate::settings::{QueueConfig, ordered_hold_limit};
 use crate::wait::WaitStrategy;
 
 /// The settings of one queue.
@@ -36,7 +36,7 @@ impl Rules {
             }
             _ => hold_limit,
         };
-        let is_ordered = config.order != Order::None;
+        let is_ordered = config.order.is_kept();
         let hold_limit = if is_ordered { ordered_hold_limit(ack_timeout) } else { hold_limit };
         let most = config.max_unsettled(ack_timeout);
         Self {
@@ -54,6 +54,7 @@ impl Rules {
 mod tests {
     use super::*;
     use crate::Settings;
+    use crate::settings::Order;
 
     fn rules(handler_timeout: u64, ack_timeout: u64) -> Rules {
         let mut settings = Settings::default();

@@ -9,7 +9,7 @@ use crate::doctor::check::Check;
 use crate::doctor::observed::{Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
-use crate::settings::{Order, QueueConfig, WaitStrategy};
+use crate::settings::{QueueConfig, WaitStrategy};
 use crate::topology::Role;
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
@@ -52,7 +52,7 @@ fn timeout(config: &QueueConfig, details: &QueueDetails, expected: Duration) -> 
             "handlers may run for {}, so the broker takes messages back while they run, and other handlers get them",
             format_duration(config.handler_timeout)
         )
-    } else if config.order != Order::None {
+    } else if config.order.is_kept() {
         "all that the queue holds comes back together, counted, until the broker parks it".to_owned()
     } else if config.policy.strategy() == WaitStrategy::InProcess {
         // On 4.3 the service notices only what the broker cancels a subscription over.
@@ -76,7 +76,7 @@ fn timeout(config: &QueueConfig, details: &QueueDetails, expected: Duration) -> 
 
 /// rehop hands back what has waited half the timeout for a handler. An ordered queue takes no more than can end in time.
 fn window(config: &QueueConfig, timeout: Duration) -> Option<Finding> {
-    if config.order != Order::None {
+    if config.order.is_kept() {
         return None;
     }
     let rounds = u32::from(config.prefetch.div_ceil(config.concurrency));

@@ -5,7 +5,7 @@ use crate::doctor::check::Check;
 use crate::doctor::observed::{DeliveryLimit, Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
-use crate::settings::{Declare, Order, QueueConfig};
+use crate::settings::{Declare, QueueConfig};
 
 pub(super) const POLICY: &str = "set the policy that `rehop topology export --format policies` prints";
 
@@ -51,14 +51,14 @@ fn of_type(config: &QueueConfig, details: &QueueDetails) -> Option<Finding> {
 fn order(config: &QueueConfig, details: &QueueDetails) -> Option<Finding> {
     let has_single =
         details.arguments.get("x-single-active-consumer").and_then(serde_json::Value::as_bool) == Some(true);
-    match (&config.order, has_single) {
-        (Order::None, true) => Some(Finding::new(
+    match (config.order.is_kept(), has_single) {
+        (false, true) => Some(Finding::new(
             Check::SingleActiveConsumer,
             queue(&config.queue),
             "x-single-active-consumer is set: of rehop's subscriptions the broker serves only the first, with a prefetch of 1",
             "move to a queue without it, if order does not matter: see the migration page; if it does, set consume.order",
         )),
-        (order, false) if *order != Order::None && config.declare == Declare::Existing => Some(Finding::new(
+        (true, false) if config.declare == Declare::Existing => Some(Finding::new(
             Check::OrderNotKept,
             queue(&config.queue),
             "consume.order is set, and the queue has no x-single-active-consumer: every instance of the service takes messages at once",
