@@ -310,6 +310,12 @@ async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
     }
     let discard = run(&["parked", "discard", "--help"], &[("COLUMNS", "80")]).await.out;
     assert!(discard.contains("<--queue <QUEUE>|--stray>"), "{discard}");
+    for (command, does) in [("replay", "Send"), ("discard", "Discard"), ("restore", "Move")] {
+        let help = run(&["parked", command, "--help"], &[]).await.out;
+        for says in [format!("{does} the messages."), format!("{does} nothing unless")] {
+            assert!(help.contains(&says), "{says:?} is missing: {help}");
+        }
+    }
     let help = run(&["relay", "--help"], &[]).await.out;
     for header in
         ["rehop-queue", "rehop-exchange", "rehop-routing-key", "rehop-message-id", "rehop-attempt", "rehop-deadline"]

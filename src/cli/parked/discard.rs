@@ -2,30 +2,26 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::{DiscardRequest, ListRequest};
+use rehop::parked::DiscardRequest;
 
-use super::list::look;
-use super::plan::{command, plan};
+use super::list::show_plan;
+use super::plan::command;
 use super::progress::Printer;
-use super::select::{FilterArgs, InFlightArgs, UndiscardedArgs};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs};
 use super::{answers, status, text};
 use crate::cli::options::Options;
 use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
+#[command(mut_arg("apply", |arg| arg.help("Discard the messages. Without this the command prints a plan")))]
+#[command(mut_arg("expect", |arg| arg.help("Discard nothing unless exactly this many messages match")))]
+#[command(mut_arg("why", |arg| arg.help("Why, for the log; the discarded messages carry it")))]
 pub(super) struct Args {
     #[command(flatten)]
     place: UndiscardedArgs,
-    /// Discard the messages. Without this the command prints a plan
-    #[arg(long)]
-    apply: bool,
-    /// Discard nothing unless exactly this many messages match
-    #[arg(long, value_name = "N", requires = "apply")]
-    expect: Option<u64>,
-    /// Why, for the log; the discarded messages carry it
-    #[arg(long, value_name = "TEXT", requires = "apply")]
-    why: Option<String>,
+    #[command(flatten)]
+    apply: ApplyArgs,
     #[command(flatten)]
     in_flight: InFlightArgs,
     /// Print JSON
@@ -50,14 +46,13 @@ if it stopped before its end or left messages where they were.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, stop) = super::open(args.place.place(), options).await?;
+    let ApplyArgs { apply, expect, why } = args.apply;
     let filter = args.filter.filter();
-    if !args.apply {
-        let listing = look(&parked, &ListRequest::all(filter)).await?;
-        output::print(&if args.json { text::json(&listing)? } else { plan(&listing, "discard", std::env::args()) })?;
-        return Ok(ExitCode::SUCCESS);
+    if !apply {
+        return show_plan(&parked, filter, "discard", args.json).await;
     }
     let mut request = DiscardRequest::default();
-    (request.filter, request.expect, request.why) = (filter, args.expect, args.why);
+    (request.filter, request.expect, request.why) = (filter, expect, why);
     request.in_flight = Some(args.in_flight.number());
     let mut printer = Printer::new();
     let discarded = parked.discard(&request, |progress| printer.moved(progress), stop.cancelled()).await;

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::{ListRequest, Listing, Parked, ParkedError};
+use rehop::parked::{Filter, ListRequest, Listing, Parked, ParkedError};
 
+use super::plan::plan;
 use super::progress::Printer;
 use super::select::{FilterArgs, PlaceArgs};
 use super::{answers, text};
@@ -48,12 +49,19 @@ pub(super) fn window(text: &str) -> Result<Window, String> {
 }
 
 /// Lists, and shows how far it is.
-pub(super) async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
+async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
     let mut printer = Printer::new();
     let wanted = |depth: u64| request.window.map_or(depth, |window| window.min(depth));
     let listing = parked.list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth))).await;
     printer.end();
     listing
+}
+
+/// Prints what a command would do to the messages that match, instead of doing it.
+pub(super) async fn show_plan(parked: &Parked, filter: Filter, verb: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let listing = look(parked, &ListRequest::all(filter)).await?;
+    output::print(&if json { text::json(&listing)? } else { plan(&listing, verb, std::env::args()) })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {

@@ -3,31 +3,25 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rehop::parked::{ListRequest, Parked, RampSettings, ReplayRequest};
+use rehop::parked::{Parked, RampSettings, ReplayRequest};
 use tokio_util::sync::CancellationToken;
 
-use super::list::look;
-use super::plan::plan;
+use super::list::show_plan;
 use super::progress::Printer;
-use super::select::{FilterArgs, InFlightArgs, PlaceArgs};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs};
 use super::{answers, status, text};
 use crate::cli::options::{Options, Usage};
 use crate::cli::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
+#[command(mut_arg("apply", |arg| arg.help("Send the messages. Without this the command prints a plan")))]
+#[command(mut_arg("expect", |arg| arg.help("Send nothing unless exactly this many messages match")))]
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Send the messages. Without this the command prints a plan
-    #[arg(long)]
-    apply: bool,
-    /// Send nothing unless exactly this many messages match
-    #[arg(long, value_name = "N", requires = "apply")]
-    expect: Option<u64>,
-    /// Why, for the log
-    #[arg(long, value_name = "TEXT", requires = "apply")]
-    why: Option<String>,
+    #[command(flatten)]
+    apply: ApplyArgs,
     /// The work queue of messages that do not say where they belong
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
@@ -92,25 +86,20 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         canary => ramp.batches[0] = canary,
     }
     (ramp.verdict_within, ramp.max_failed) = (args.verdict, args.max_failed / 100.0);
+    let ApplyArgs { apply, expect, why } = args.apply;
     let mut request = ReplayRequest::default();
     request.filter = args.filter.filter();
-    (request.ramp, request.expect, request.why, request.to) = (ramp, args.expect, args.why, args.to);
+    (request.ramp, request.expect, request.why, request.to) = (ramp, expect, why, args.to);
     (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
     request.in_flight = Some(args.in_flight.number());
     request.follow = args.follow;
-    if !args.apply {
-        return show_plan(&parked, request, args.json).await;
+    if !apply {
+        return show_plan(&parked, request.filter, "send", args.json).await;
     }
-    apply(&parked, &request, &stop, args.json).await
+    send(&parked, &request, &stop, args.json).await
 }
 
-async fn show_plan(parked: &Parked, request: ReplayRequest, json: bool) -> anyhow::Result<ExitCode> {
-    let listing = look(parked, &ListRequest::all(request.filter)).await?;
-    output::print(&if json { text::json(&listing)? } else { plan(&listing, "send", std::env::args()) })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn apply(
+async fn send(
     parked: &Parked,
     request: &ReplayRequest,
     stop: &CancellationToken,

@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::{ListRequest, Place, RestoreRequest};
+use rehop::parked::{Place, RestoreRequest};
 
-use super::list::look;
-use super::plan::plan;
+use super::list::show_plan;
 use super::progress::Printer;
-use super::select::{FilterArgs, InFlightArgs};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs};
 use super::{answers, status, text};
 use crate::cli::options::Options;
 use crate::cli::output;
@@ -15,15 +14,8 @@ use crate::cli::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Args {
-    /// Move the messages. Without this the command prints a plan
-    #[arg(long)]
-    apply: bool,
-    /// Move nothing unless exactly this many messages match
-    #[arg(long, value_name = "N", requires = "apply")]
-    expect: Option<u64>,
-    /// Why, for the log
-    #[arg(long, value_name = "TEXT", requires = "apply")]
-    why: Option<String>,
+    #[command(flatten)]
+    apply: ApplyArgs,
     #[command(flatten)]
     in_flight: InFlightArgs,
     /// Print JSON
@@ -49,14 +41,13 @@ if it stopped before its end or left messages where they were.";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, stop) = super::open(Place::Discarded, options).await?;
+    let ApplyArgs { apply, expect, why } = args.apply;
     let filter = args.filter.filter();
-    if !args.apply {
-        let listing = look(&parked, &ListRequest::all(filter)).await?;
-        output::print(&if args.json { text::json(&listing)? } else { plan(&listing, "restore", std::env::args()) })?;
-        return Ok(ExitCode::SUCCESS);
+    if !apply {
+        return show_plan(&parked, filter, "restore", args.json).await;
     }
     let mut request = RestoreRequest::default();
-    (request.filter, request.expect, request.why) = (filter, args.expect, args.why);
+    (request.filter, request.expect, request.why) = (filter, expect, why);
     request.in_flight = Some(args.in_flight.number());
     let mut printer = Printer::new();
     let restored = parked.restore(&request, |progress| printer.moved(progress), stop.cancelled()).await;

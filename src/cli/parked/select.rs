@@ -1,4 +1,4 @@
-//! Which queue, and which messages.
+//! The options that several commands share: which queue, which messages, and whether to do it.
 
 use std::time::{Duration, SystemTime};
 
@@ -113,6 +113,20 @@ impl FilterArgs {
         filter.limit = self.limit;
         filter
     }
+}
+
+/// Whether to do it, or only to print a plan. A command that does not call it a move replaces the help with its own words.
+#[derive(Debug, clap::Args)]
+pub(super) struct ApplyArgs {
+    /// Move the messages. Without this the command prints a plan
+    #[arg(long)]
+    pub(super) apply: bool,
+    /// Move nothing unless exactly this many messages match
+    #[arg(long, value_name = "N", requires = "apply")]
+    pub(super) expect: Option<u64>,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    pub(super) why: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
