@@ -1,6 +1,6 @@
 //! Settings, topology, and error messages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Stdio;
 
@@ -276,51 +276,52 @@ async fn a_reader_that_closes_the_pipe_early_is_not_an_error() {
     assert!(finished.status.success() && finished.stderr.is_empty(), "{}", String::from_utf8_lossy(&finished.stderr));
 }
 
+/// The help of every command for a terminal of 80 columns, by the command's words; that of `rehop` itself has none. Each help names its
+/// subcommands, so a new command cannot be forgotten here.
+async fn all_help() -> BTreeMap<String, String> {
+    let (mut found, mut open) = (BTreeMap::new(), vec![String::new()]);
+    while let Some(command) = open.pop() {
+        let arguments: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
+        let help = run(&arguments, &[("COLUMNS", "80")]).await;
+        assert_eq!(help.code(), 0, "{command}: {}", help.err);
+        open.extend(subcommands(&help.out).map(|name| format!("{command} {name}").trim_start().to_owned()));
+        found.insert(command, help.out);
+    }
+    for known in ["relay", "parked list", "topology show"] {
+        assert!(found.contains_key(known), "the lists of commands were not understood: {:?}", found.keys());
+    }
+    found
+}
+
+/// The names under "Commands:", without clap's own `help`.
+fn subcommands(help: &str) -> impl Iterator<Item = &str> {
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // A description that is wrapped goes on further to the right.
+    let named = list.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    named.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help")
+}
+
 #[tokio::test]
 async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
-    let commands = [
-        "relay",
-        "publish",
-        "parked list",
-        "parked show",
-        "parked replay",
-        "parked discard",
-        "parked restore",
-        "parked edit",
-        "parked export",
-        "parked import",
-        "doctor",
-        "topology show",
-        "topology declare",
-        "topology verify",
-        "topology plan",
-        "topology prune",
-        "topology export",
-        "ui",
-        "config show",
-        "config init",
-    ];
-    for command in commands {
-        let arguments: Vec<_> = command.split(' ').chain(["--help"]).collect();
-        let help = run(&arguments, &[("COLUMNS", "80")]).await.out;
+    let all = all_help().await;
+    for (command, help) in &all {
         // The line of the usage is not wrapped.
         let is_long = |line: &&str| line.chars().count() > 80 && !line.starts_with("Usage: ");
         let long: Vec<_> = help.lines().filter(is_long).collect();
-        assert!(!help.is_empty() && long.is_empty(), "{command}: {long:#?}");
+        assert!(long.is_empty(), "{command}: {long:#?}");
     }
-    let discard = run(&["parked", "discard", "--help"], &[("COLUMNS", "80")]).await.out;
+    let discard = &all["parked discard"];
     assert!(discard.contains("<--queue <QUEUE>|--stray>"), "{discard}");
     for (command, does) in [("replay", "Send"), ("discard", "Discard"), ("restore", "Move")] {
-        let help = run(&["parked", command, "--help"], &[]).await.out;
+        let help = &all[&format!("parked {command}")];
         for says in [format!("{does} the messages."), format!("{does} nothing unless")] {
             assert!(help.contains(&says), "{says:?} is missing: {help}");
         }
     }
-    let help = run(&["relay", "--help"], &[]).await.out;
     for header in
         ["rehop-queue", "rehop-exchange", "rehop-routing-key", "rehop-message-id", "rehop-attempt", "rehop-deadline"]
     {
-        assert!(help.contains(header), "{header}");
+        assert!(all["relay"].contains(header), "{header}");
     }
     let version = run(&["--version"], &[]).await;
     assert_eq!(version.out.trim(), format!("rehop {}", env!("CARGO_PKG_VERSION")));
