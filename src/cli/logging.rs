@@ -10,9 +10,28 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use super::options::{LogFormat, Options};
 
+/// How long a command runs, which decides what it logs by default.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lifetime {
+    /// Until it is told to stop. Only its log shows what it does.
+    LongRunning,
+    /// Until it has done one thing. Its output says what it did, so its log has warnings and errors.
+    OneShot,
+}
+
+impl Lifetime {
+    const fn default_filter(self) -> &'static str {
+        match self {
+            Self::LongRunning => "rehop=info",
+            // `rehop::cli` says that a signal was heard, and `rehop::parked` what is done to messages, and why.
+            Self::OneShot => "rehop=warn,rehop::cli=info,rehop::parked=info",
+        }
+    }
+}
+
 /// Starts the process's logs.
-pub(super) fn start(options: &Options) -> anyhow::Result<()> {
-    init(options, None)
+pub(super) fn start(options: &Options, lifetime: Lifetime) -> anyhow::Result<()> {
+    init(options, lifetime, None)
 }
 
 /// Starts the process's logs and, if a variable asks for it, OpenTelemetry. By default OpenTelemetry would look for a local
@@ -21,6 +40,7 @@ pub(super) fn start(options: &Options) -> anyhow::Result<()> {
 /// `is_scraped`: Prometheus reads the metrics from this process.
 pub(super) fn start_with_telemetry(
     options: &Options,
+    lifetime: Lifetime,
     service: &str,
     is_scraped: bool,
 ) -> anyhow::Result<Option<Telemetry>> {
@@ -34,7 +54,7 @@ pub(super) fn start_with_telemetry(
         }
         (false, false) => None,
     };
-    init(options, telemetry.as_ref())?;
+    init(options, lifetime, telemetry.as_ref())?;
     Ok(telemetry)
 }
 
@@ -52,25 +72,25 @@ fn asks_for_telemetry(variable: &str) -> bool {
         || ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"].contains(&variable)
 }
 
-fn init(options: &Options, telemetry: Option<&Telemetry>) -> anyhow::Result<()> {
+fn init(options: &Options, lifetime: Lifetime, telemetry: Option<&Telemetry>) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt::layer::<Registry>().with_writer(io::stderr);
     let lines = match options.log_format {
         LogFormat::Text => lines.with_ansi(colours()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let exported = telemetry.map(Telemetry::layer);
-    let subscriber = tracing_subscriber::registry().with(lines).with(exported).with(filter(options)?);
+    let subscriber = tracing_subscriber::registry().with(lines).with(exported).with(filter(options, lifetime)?);
     subscriber.try_init().context("cannot start logging")
 }
 
-fn filter(options: &Options) -> anyhow::Result<EnvFilter> {
+fn filter(options: &Options, lifetime: Lifetime) -> anyhow::Result<EnvFilter> {
     let said = std::env::var("RUST_LOG").ok().filter(|said| !said.trim().is_empty());
     let directives = match (&said, options.verbose) {
         // lapin's warnings print the payload of returned messages, so they must be requested by name.
         (Some(said), _) if said.contains("lapin") => said.clone(),
         (Some(said), _) => format!("{said},lapin=error"),
         // rehop logs lapin's errors itself.
-        (None, 0) => "rehop=info".to_owned(),
+        (None, 0) => lifetime.default_filter().to_owned(),
         (None, 1) => "rehop=debug,lapin=error".to_owned(),
         (None, _) => "rehop=trace,lapin=error".to_owned(),
     };

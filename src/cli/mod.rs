@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use logging::Lifetime;
 use options::{Options, Usage};
 
 /// Retries for RabbitMQ consumers
@@ -137,31 +138,33 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Relay(args) => {
-            let telemetry = logging::start_with_telemetry(&cli.options, "rehop relay", args.listen.is_some())?;
+            let is_scraped = args.listen.is_some();
+            let telemetry =
+                logging::start_with_telemetry(&cli.options, Lifetime::LongRunning, "rehop relay", is_scraped)?;
             let relayed = relay::run(args, &cli.options).await;
             logging::shut_down(telemetry).await;
             relayed?;
         }
         Command::Publish(args) => {
-            logging::start(&cli.options)?;
+            logging::start(&cli.options, Lifetime::OneShot)?;
             publish::run(args, &cli.options).await?;
         }
         Command::Parked(args) => {
-            let telemetry = logging::start_with_telemetry(&cli.options, "rehop parked", false)?;
+            let telemetry = logging::start_with_telemetry(&cli.options, Lifetime::OneShot, "rehop parked", false)?;
             let status = parked::run(*args, &cli.options).await;
             logging::shut_down(telemetry).await;
             return status;
         }
         Command::Topology(args) => {
-            logging::start(&cli.options)?;
+            logging::start(&cli.options, Lifetime::OneShot)?;
             return topology::run(args, &cli.options).await;
         }
         Command::Doctor(args) => {
-            logging::start(&cli.options)?;
+            logging::start(&cli.options, Lifetime::OneShot)?;
             return doctor::run(args, &cli.options).await;
         }
         Command::Ui(args) => {
-            logging::start(&cli.options)?;
+            logging::start(&cli.options, Lifetime::LongRunning)?;
             ui::run(args, &cli.options).await?;
         }
         Command::Config(args) => config::run(args, &cli.options)?,

@@ -27,7 +27,8 @@ pub(super) struct Options {
     set: Vec<String>,
     /// Log more: -v for what rehop does, -vv for every message
     ///
-    /// RUST_LOG overrides this, for instance RUST_LOG=rehop=debug. The default is rehop=info.
+    /// RUST_LOG overrides this, for instance RUST_LOG=rehop=debug. The default of relay and ui is rehop=info. The other commands
+    /// log warnings and errors, and what they do to parked messages.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
     /// The format of log lines on standard error

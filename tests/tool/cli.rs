@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rehop::testing::Broker;
 use serde_json::{Value, json};
 
-use super::process::{Finished, Tool};
+use super::process::{Finished, Tool, variables};
 use crate::support::Fixture;
 
 async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Finished {
@@ -62,6 +62,28 @@ async fn a_wrong_command_line_has_an_exit_status_of_its_own_and_is_not_quoted() 
 async fn a_wrong_log_filter_is_an_error() {
     let error = run(&["topology", "show", "--queue", "q"], &[("RUST_LOG", "==")]).await.error(1);
     assert!(error.contains("RUST_LOG"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_ends_by_itself_logs_its_connections_only_if_asked() {
+    let fixture = Fixture::new("quiet").await;
+    let queue = fixture.queue.as_str();
+    let asked = [variables(&fixture.settings), vec![("RUST_LOG".to_owned(), "rehop=info".to_owned())]].concat();
+    for command in [
+        &["topology", "declare", "--queue", queue][..],
+        &["topology", "verify", "--queue", queue],
+        &["doctor", "--queue", queue],
+        &["publish", "--queue", queue],
+        &["parked", "list", "--queue", queue],
+    ] {
+        let quiet = fixture.tool(command).finished().await;
+        assert!(quiet.err.is_empty() && !quiet.out.is_empty(), "{command:?}: {}", quiet.err);
+        let verbose = fixture.tool(&[command, &["-v"]].concat()).finished().await;
+        let filtered = Tool::start(command, asked.clone()).finished().await;
+        for Finished { err, .. } in [verbose, filtered] {
+            assert!(err.contains("connected broker="), "{command:?}: {err}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
