@@ -115,19 +115,24 @@ impl Parked {
     /// [`ParkedError::Stopped`] once a copy was sent.
     pub async fn edit(&self, request: &EditRequest) -> Result<Edited, ParkedError> {
         let session = self.session().await?;
+        let why = request.why.as_deref().unwrap_or_default();
+        tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, "edit begins");
         let edited = self.edit_in(&session, request).await;
-        if let Err(error) = &edited {
-            let why = request.why.as_deref().unwrap_or_default();
-            tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, %error, "edit ended");
-        }
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            chain = request.chain,
+            why,
+            destination = edited.as_ref().ok().map(|edited| edited.destination.as_str()),
+            error = edited.as_ref().err().map(tracing::field::display),
+            "edit ended"
+        );
         session.close().await;
         edited
     }
 
     async fn edit_in(&self, session: &Session, request: &EditRequest) -> Result<Edited, ParkedError> {
         let chain = || request.chain.clone();
-        let why = request.why.as_deref().unwrap_or_default();
-        tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, "edit begins");
         let all = ListRequest::all(Filter::chain(chain()));
         let (plan, scanned) = self.list_in(session, &all, &mut self.stop.clone(), None).await?;
         match plan.matched {
@@ -169,13 +174,6 @@ impl Parked {
                 () = sleep_until(until.into()) => break,
             }
         }
-        tracing::info!(
-            queue = self.queue,
-            run = session.run,
-            chain = request.chain,
-            why,
-            "message edited and sent back"
-        );
         Ok(Edited { run: session.run.clone(), destination, fates: book.fates })
     }
 

@@ -23,6 +23,7 @@ use crate::parked::message::Raw;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;
 use crate::parked::prefetch::BYTES_UNDER_WAY;
+use crate::parked::ramp::Stop;
 use crate::parked::requests::{ImportRequest, in_flight};
 use crate::parked::session::Session;
 use crate::parked::watch::StopSignal;
@@ -128,6 +129,8 @@ impl Parked {
             why,
             imported = imported.imported,
             already_there = imported.already_there,
+            stopped = imported.is_stopped.then(|| tracing::field::display(Stop::Requested)),
+            error = ended.as_ref().err().map(tracing::field::display),
             "import ended"
         );
         ended.map(|()| imported)

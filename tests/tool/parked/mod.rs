@@ -159,10 +159,14 @@ async fn an_editor_mends_a_message() {
         ],
     ]
     .concat();
-    let arguments = ["parked", "edit", "--queue", &fixture.queue, "seven", "--apply"];
+    let arguments = ["parked", "edit", "--queue", &fixture.queue, "seven", "--apply", "--why", "a typo"];
     let edited = Tool::start(&arguments, environment.clone()).finished().await;
     assert_eq!(edited.code(), 0, "{}", edited.err);
     assert!(edited.out.contains("it was handled"), "{}", edited.out);
+    for line in ["edit begins", "edit ended"] {
+        let logged = edited.err.lines().any(|it| it.contains(line) && it.contains("a typo"));
+        assert!(logged, "the log is the audit: {}", edited.err);
+    }
     run.stop().await;
 }
 
