@@ -17,12 +17,10 @@ impl Attempt {
         let error = failure.map(Failure::message).unwrap_or_default();
         let outcome = match settled {
             Settled::Done(outcome) => outcome,
-            Settled::TooLate => {
+            Settled::GivenUp(why) => {
                 context.summary.update(|summary| summary.too_late += 1);
-                tracing::warn!(
-                    queue, %chain, attempt, error,
-                    "the message could not be settled in time, or its channel is gone; the broker delivers it again"
-                );
+                let why = why.text();
+                tracing::warn!(queue, %chain, attempt, error, "the message was not settled, because {why}; it comes again");
                 return;
             }
         };

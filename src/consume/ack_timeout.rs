@@ -126,6 +126,16 @@ impl Unsettled {
         }
     }
 
+    /// A delivery is handed back, and comes again. If another one with its content was taken for the cause of a cancel, the two could not
+    /// be told apart, so nothing is concluded.
+    pub(crate) fn hand_back(&mut self, fingerprint: impl FnOnce() -> u64) {
+        if let Some((held, _)) = &self.taken_back
+            && held.fingerprint == fingerprint()
+        {
+            self.taken_back = None;
+        }
+    }
+
     /// A message came again. If it is the one that was taken back, with the count that it had, returns how long it was held by then.
     /// It must still be held, unless its channel was closed over it: otherwise it was given back by this process. Without a count
     /// nothing tells the two apart.
@@ -213,6 +223,17 @@ mod tests {
         assert_eq!(unsettled.came_again(1, Some(0)), None);
         unsettled.cancelled(start + seconds(20));
         assert_eq!(unsettled.came_again(1, Some(0)), None);
+    }
+
+    #[test]
+    fn nothing_is_shown_if_one_with_the_same_content_was_handed_back() {
+        for (handed_back, shown) in [(1, None), (2, Some(seconds(10)))] {
+            let (start, mut unsettled) = (Instant::now(), Unsettled::new(false));
+            let _held = unsettled.add(1, Some(0), start);
+            unsettled.cancelled(start + seconds(10));
+            unsettled.hand_back(|| handed_back);
+            assert_eq!(unsettled.came_again(1, Some(0)), shown);
+        }
     }
 
     #[test]

@@ -58,6 +58,12 @@ impl Attempt {
         chain
     }
 
+    /// The delivery, unsettled as it is.
+    pub(crate) fn into_unacked(self) -> Unacked {
+        let Self { context, delivery, received, settler, in_flight, .. } = self;
+        Unacked { context, delivery, received, settler, in_flight, held: None }
+    }
+
     pub(crate) fn policy(&self) -> &crate::RetryPolicy {
         &self.context.config.policy
     }

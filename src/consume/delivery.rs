@@ -9,7 +9,7 @@ use opentelemetry::trace::FutureExt as _;
 use crate::consume::attempt::{Attempt, Unacked};
 use crate::consume::hold::Held;
 use crate::consume::inbox::Fingerprint as _;
-use crate::consume::settle::Settled;
+use crate::consume::settle::{GivenUp, Settled};
 use crate::decode::DecodeError;
 use crate::failure::Failure;
 use crate::handler::HandlerFuture;
@@ -21,18 +21,28 @@ use crate::wait::Path;
 use crate::wait::jitter::Draw;
 
 /// The flow of one message. `handler_ended` is called between the handler's end and the settlement, with what is known of a
-/// message that will be redelivered. Returns a delivery that is not settled, because it waits in this process. `handler_ended` is not called
-/// for such a delivery: others could start between that call and the hold.
-pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<GivenBack>)) -> Option<Held> {
+/// message that will be redelivered. Returns a delivery that it has not settled. `handler_ended` is not called for one that waits in this
+/// process: others could start between that call and the hold.
+pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<GivenBack>)) -> Option<Left> {
     let attempt = Attempt::open(unacked);
     let mut decided = attempt.run().await;
     if let Some(wait) = attempt.holds(decided.decision, Timestamp::from(decided.at)) {
-        return Some(attempt.keep(decided, wait));
+        return Some(Left::Waiting(attempt.keep(decided, wait)));
     }
     decided.decision = attempt.unheld(decided.decision);
     handler_ended(attempt.given_back(decided.decision));
-    attempt.close(decided).await;
-    None
+    match attempt.close(decided).await {
+        Settled::GivenUp(GivenUp::Late) => Some(Left::Late(attempt.into_unacked())),
+        Settled::GivenUp(GivenUp::Lost) | Settled::Done(_) => None,
+    }
+}
+
+/// A delivery that an attempt has left unsettled.
+pub(crate) enum Left {
+    /// It stays in this process until its next attempt.
+    Waiting(Held),
+    /// It is to be handed back now.
+    Late(Unacked),
 }
 
 /// A message that goes back to its queue, and comes again.
@@ -118,10 +128,11 @@ impl Attempt {
     }
 
     /// Writes the copy that the decision needs, settles, and accounts for what reached the broker.
-    async fn close(&self, Decided { decision, failure, at }: Decided) {
+    async fn close(&self, Decided { decision, failure, at }: Decided) -> Settled {
         let settlement = self.settlement_of(decision, failure.as_ref(), Timestamp::from(at));
         self.span.end(settlement.outcome, failure.as_ref(), at);
         let settled = self.settle(settlement).await;
         self.account(settled, failure.as_ref());
+        settled
     }
 }

@@ -8,9 +8,9 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::consume::attempt::Unacked;
-use crate::consume::delivery::{self, GivenBack};
+use crate::consume::delivery::{self, GivenBack, Left};
 use crate::consume::hold::Held;
-use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
+use crate::consume::inbox::{Fingerprint as _, Inbox, QueueIndex, Rules, Ticket};
 
 /// Holds what all queues of this process have delivered, and runs the handlers.
 ///
@@ -182,6 +182,10 @@ impl Intake {
         let mut started = Vec::new();
         if !self.stopping.load(Ordering::Relaxed) {
             while let Some((queue, ticket, unacked)) = inbox.start(now) {
+                if unacked.context.config.order.is_kept() {
+                    // Under the lock: whoever sees that it has started must also see its task.
+                    self.tasks[queue.position()].send_modify(|tasks| *tasks += 1);
+                }
                 started.push((queue, ticket, unacked));
             }
         }
@@ -199,9 +203,6 @@ impl Intake {
             } else {
                 (self.aborted.clone(), None)
             };
-            if let Some(queue) = ordered {
-                self.tasks[queue.position()].send_modify(|tasks| *tasks += 1);
-            }
             let slot = Slot { intake: self.clone(), ticket: Some(ticket), ordered };
             tokio::spawn(run(unacked, slot, aborted));
         }
@@ -223,13 +224,19 @@ fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
 
 /// The slot is free again when this ends.
 async fn run(unacked: Unacked, slot: Slot, aborted: CancellationToken) {
-    let held = tokio::select! {
+    // Its channel may have been lost before this task runs for the first time.
+    if aborted.is_cancelled() {
+        return;
+    }
+    let left = tokio::select! {
         biased;
-        held = delivery::run(unacked, |given_back| slot.handler_ended(given_back)) => held,
+        left = delivery::run(unacked, |given_back| slot.handler_ended(given_back)) => left,
         () = aborted.cancelled() => None,
     };
-    if let Some(held) = held {
-        slot.hold(held);
+    match left {
+        Some(Left::Waiting(held)) => slot.hold(held),
+        Some(Left::Late(unacked)) => slot.hand_back(&unacked),
+        None => {}
     }
 }
 
@@ -254,6 +261,14 @@ impl Slot {
                 }
             });
         }
+    }
+
+    /// The delivery was not settled in time, and goes back. Its return is no sign of a crash.
+    fn hand_back(self, unacked: &Unacked) {
+        if let Some(ticket) = &self.ticket {
+            self.intake.change(|inbox, _| inbox.hand_back(ticket, unacked.delivery.fingerprint()));
+        }
+        unacked.hand_back();
     }
 
     /// The delivery stays in this process until its next attempt. A service that is stopping makes none, and hands it back.

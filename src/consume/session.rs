@@ -20,6 +20,7 @@ use subscriptions::Subscriptions;
 
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
+use crate::broker::settle::queued;
 use crate::consume::ack_timeout::{AckTimeout, Unsettled, named_in};
 use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext};
@@ -142,8 +143,9 @@ impl<'a> Session<'a> {
             SessionEnd::Lost(_) => {
                 // Its channel may still work: an answer of the broker may have taken too long.
                 self.send_settlements();
-                self.lost.cancel();
+                // Before its handlers are dropped: the slot of a dropped one would be given to the next message.
                 self.queue.intake.lost(self.queue.index);
+                self.lost.cancel();
                 if self.is_ordered() {
                     self.close().await;
                 }
@@ -161,7 +163,8 @@ impl<'a> Session<'a> {
             self.send_settlements();
             self.channel.close(200, "done".into()).await
         };
-        // Without an answer the connection is gone, or soon will be.
+        // Without an answer the connection is gone, or soon will be; or a handler blocks its thread, and dropping the session closes the
+        // channel.
         let _ = self.queue.shutdown.answer("closing a channel", self.queue.answer_timeout, closing).await;
     }
 
@@ -399,6 +402,10 @@ impl<'a> Session<'a> {
         if unseen.is_empty() {
             return;
         }
+        {
+            let mut unsettled = self.unsettled();
+            unseen.iter().for_each(|taken| unsettled.hand_back(|| taken.delivery.fingerprint()));
+        }
         let handed_back = unseen.iter().filter(|taken| taken.hand_back()).count();
         tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that no handler has seen: {why}");
         self.queue.context.summary.update(|summary| summary.handed_back += handed_back as u64);
@@ -421,5 +428,17 @@ impl<'a> Session<'a> {
 
     fn lost_by(&self, problem: Problem) -> Error {
         Error::Lost { what: format!("consuming queue {:?}", self.name()), problem }
+    }
+}
+
+/// The subscriptions of an ordered queue end together with its channel. lapin cancels a subscription when its stream is dropped, and
+/// the next process would then get messages before those that are held here.
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if self.is_ordered() {
+            self.lost.cancel();
+            self.send_settlements();
+            queued(self.channel.close(200, "done".into()));
+        }
     }
 }

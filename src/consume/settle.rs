@@ -13,15 +13,40 @@ use crate::settings::Declare;
 pub(crate) enum Settled {
     /// The delivery ended with this outcome.
     Done(Outcome),
-    /// The channel was gone, or too much time had passed. The broker delivers the message again.
-    TooLate,
+    /// It is not settled. The message comes again.
+    GivenUp(GivenUp),
+}
+
+/// Why a delivery was not settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// The broker had not confirmed its copy when it was about to take the delivery back. The delivery is to be handed back.
+    Late,
+    /// The channel was gone. The broker has the message again.
+    Lost,
+}
+
+impl GivenUp {
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Late => "the broker did not confirm the copy in time",
+            Self::Lost => "the channel was gone",
+        }
+    }
+
+    const fn error_type(self) -> &'static str {
+        match self {
+            Self::Late => "timeout",
+            Self::Lost => "channel_closed",
+        }
+    }
 }
 
 /// What became of a copy.
 enum Sent {
     Confirmed,
-    /// The broker has the original again. The copy may exist.
-    Lost,
+    /// It may exist.
+    GivenUp(GivenUp),
     /// The broker accepts no copy of this message.
     Impossible,
 }
@@ -40,7 +65,11 @@ impl Attempt {
             // Most deliveries are settled without a copy, and their tasks should stay small.
             match Box::pin(self.send(copy)).await {
                 Sent::Confirmed => {}
-                Sent::Lost => return Settled::TooLate,
+                Sent::GivenUp(why) => {
+                    // Whoever hands it back does so at once.
+                    self.context.settleable().await;
+                    return Settled::GivenUp(why);
+                }
                 Sent::Impossible => return Box::pin(self.dead_letter()).await,
             }
         }
@@ -67,7 +96,7 @@ impl Attempt {
         context.metrics.operated(operation, started.elapsed(), error_type);
         if let Some(error_type) = error_type {
             span.failed(error_type, format!("the channel was closed before the {operation}"));
-            return Settled::TooLate;
+            return Settled::GivenUp(GivenUp::Lost);
         }
         Settled::Done(outcome)
     }
@@ -80,27 +109,37 @@ impl Attempt {
         // Once the broker has the original again, a copy would be a second message, so this is checked first.
         let published = tokio::select! {
             biased;
-            () = self.settler.unsettleable() => None,
-            published = context.publisher.publish(outgoing) => Some(published),
+            () = self.settler.lost.cancelled() => Err(GivenUp::Lost),
+            () = self.late() => Err(GivenUp::Late),
+            published = context.publisher.publish(outgoing) => Ok(published),
         };
         let error_type = match &published {
-            None => Some("channel_closed"),
-            Some(Err(_)) => Some("unpublishable"),
-            Some(Ok(())) => None,
+            Err(given_up) => Some(given_up.error_type()),
+            Ok(Err(_)) => Some("unpublishable"),
+            Ok(Ok(())) => None,
         };
         context.metrics.sent(&destination, started.elapsed(), error_type);
         match published {
-            Some(Ok(())) => Sent::Confirmed,
-            Some(Err(error)) => {
+            Ok(Ok(())) => Sent::Confirmed,
+            Ok(Err(error)) => {
                 tracing::error!(queue = %context.config.queue, chain = %self.chain.id, %error, "the message cannot be copied");
                 span.failed("unpublishable", error.to_string());
                 Sent::Impossible
             }
-            None => {
-                span.failed("channel_closed", "the delivery was lost before its copy was confirmed".to_owned());
-                Sent::Lost
+            Err(given_up) => {
+                span.failed(given_up.error_type(), given_up.text().to_owned());
+                Sent::GivenUp(given_up)
             }
         }
+    }
+
+    /// Returns when the broker will soon take the delivery back. Never in an ordered queue, where others would overtake it: its session
+    /// then gives back all that it holds.
+    async fn late(&self) {
+        if self.context.config.order.is_kept() {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep_until(self.settler.until).await;
     }
 
     /// Leaves a message that cannot be copied to the broker, which moves it as it is. A queue that rehop declares dead-letters

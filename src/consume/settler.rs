@@ -19,8 +19,7 @@ pub(crate) struct Settler {
     pub(crate) tag: u64,
     /// Cancelled when that channel is gone. Nothing can be settled any more, and the broker delivers the message again.
     pub(crate) lost: CancellationToken,
-    /// Soon after this the broker takes the delivery back. From 4.3 on it cancels only the subscription, and the channel stays
-    /// open.
+    /// Soon after this the broker takes the delivery back, if its ack timeout is what the settings say.
     pub(crate) until: Instant,
     /// Sent at once instead of being collected: the next crash may park the message.
     pub(crate) is_urgent: bool,
@@ -29,14 +28,6 @@ pub(crate) struct Settler {
 }
 
 impl Settler {
-    /// Returns when nothing can be settled any more.
-    pub(crate) async fn unsettleable(&self) {
-        tokio::select! {
-            () = self.lost.cancelled() => {}
-            () = tokio::time::sleep_until(self.until) => {}
-        }
-    }
-
     pub(crate) fn ack(&self) -> bool {
         self.settle(Settlement::Ack)
     }

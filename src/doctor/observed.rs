@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::timestamp::Timestamp;
-use crate::topology::{Argument, Arguments};
+use crate::topology::{Argument, Arguments, CONSUMER_TIMEOUT};
 
 /// What was seen.
 #[derive(Debug, Clone, Default)]
@@ -151,6 +151,13 @@ pub(super) struct Subscription {
     pub(super) arguments: Map<String, Value>,
 }
 
+impl Subscription {
+    /// The ack timeout that the consumer asks for, in milliseconds.
+    pub(super) fn asked_timeout(&self) -> Option<u64> {
+        self.arguments.get(CONSUMER_TIMEOUT).and_then(Value::as_u64)
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct BindingDetails {
@@ -207,6 +214,12 @@ impl Management {
     pub(super) fn version(&self) -> Option<&str> {
         self.nodes.iter().find_map(Node::version)
     }
+
+    /// Whether quorum queues give a consumer the ack timeout that it asks for (from 4.3 on).
+    pub(super) fn obeys_consumer_timeouts(&self) -> bool {
+        let knows = |node: &Node| node.version().is_some() && !node.is_before([4, 3]);
+        !self.nodes.is_empty() && self.nodes.iter().all(knows)
+    }
 }
 
 impl Node {
@@ -214,6 +227,12 @@ impl Node {
     pub(super) fn version(&self) -> Option<&str> {
         let rabbit = self.applications.iter().find(|application| application.name == "rabbit");
         rabbit.map(|application| application.version.as_str())
+    }
+
+    /// Whether it is known to run a version before this one, such as `[4, 3]`.
+    pub(super) fn is_before(&self, version: [u32; 2]) -> bool {
+        let parts = self.version().map(|own| own.split('.').map(|part| part.parse().unwrap_or(0)));
+        parts.is_some_and(|parts| parts.take(2).collect::<Vec<u32>>() < version.to_vec())
     }
 }
 

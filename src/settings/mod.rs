@@ -141,9 +141,10 @@ pub struct BrokerSettings {
     /// Default 30s, 0s to 1h.
     #[serde(with = "duration")]
     pub startup_timeout: Duration,
-    /// The broker's `consumer_timeout`: how long a delivery may stay unsettled before the broker takes it back and counts this
-    /// against everything that the channel holds. AMQP cannot query it. Deliveries that have waited half of it for a free
-    /// handler are handed back. Default 30m, like RabbitMQ's, 10s to 30d.
+    /// How long a delivery may stay unsettled before the broker takes it back; before RabbitMQ 4.3 it then counts this against
+    /// everything that the channel holds. For its own queues rehop asks 4.3 for this time (`x-consumer-timeout`), and gets it. For
+    /// existing queues, and on earlier versions, set it to the broker's `consumer_timeout`, which AMQP cannot query. Deliveries that
+    /// have waited half of it for a free handler are handed back. Default 30m, like RabbitMQ's, 10s to 30d.
     #[serde(with = "duration")]
     pub consumer_timeout: Duration,
     /// The heartbeat interval. Default 15s, 1s to 5m.

@@ -91,7 +91,7 @@
 //! | `rehop.delay_ms` | process and wait | the planned duration of the wait |
 //! | `rehop.lateness_ms` | wait | how much longer it took |
 //! | `rehop.clock_skew` | wait | true if it would have ended before it began |
-//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `unpublishable` |
+//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable` |
 //! | `messaging.*`, `server.*` | all | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
 //! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no lateness, because no copy carries when it began to

@@ -1,6 +1,6 @@
 //! The topology as a plain value: what is declared, checked, printed and drawn.
 
-mod announced;
+mod consumer_arguments;
 mod delayed;
 mod dot;
 mod ladder;
@@ -10,9 +10,9 @@ mod parts;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(crate) use announced::announced;
+pub(crate) use consumer_arguments::consumer_arguments;
 #[cfg(feature = "doctor")]
-pub(crate) use announced::{NAMESPACE, WAITS_IN};
+pub(crate) use consumer_arguments::{CONSUMER_TIMEOUT, NAMESPACE, WAITS_IN};
 pub(crate) use names::Names;
 pub use parts::{Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role, Topology};
 

@@ -7,7 +7,7 @@ use rehop::settings::{Declare, QueueType, WaitStrategy};
 use rehop::testing::Broker;
 use serde_json::json;
 
-use crate::support::{Fixture, Log, PROMPTLY, failures, millis};
+use crate::support::{Fixture, Log, PROMPTLY, failures, millis, not_tried};
 
 /// A queue whose messages wait in the process that handles them.
 async fn held(test: &str, delays: &[u64]) -> Fixture {
@@ -109,8 +109,42 @@ async fn a_message_that_waits_in_the_process_when_its_channel_is_lost_comes_agai
     fixture.has_depth(&fixture.queue, 0).await;
 }
 
+/// Only 4.3 obeys a consumer; 3.10 and 4.0 would look only once a minute. With one handler, the subscription that brought a message
+/// ends while the message waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_settings_say() {
+    let broker = Broker::shared().await;
+    if ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| broker.version().starts_with(old)) {
+        return not_tried("the ack timeout that a consumer asks for, which only RabbitMQ 4.3 and later obey");
+    }
+    let mut fixture = held("held-asked", &[7_000]).await;
+    (fixture.consume().concurrency, fixture.consume().prefetch) = (Some(1), Some(2));
+    fixture.declare().await;
+    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
+    let name = format!("short-{}", fixture.namespace.name());
+    let definition = r#"{"consumer-timeout":2000}"#;
+    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            let fails = message.hop() == 0;
+            log.push((message.redelivered(), message.hop()));
+            async move { if fails { Err(Failure::transient("no")) } else { Ok(()) } }
+        })
+        .await;
+    for _ in 0..2 {
+        fixture.publish("x").await;
+    }
+    assert_eq!(seen.reaches(4).await, [(false, 0), (false, 0), (false, 1), (false, 1)]);
+    let summary = run.stop().await;
+    broker.rabbitmqctl(&["clear_policy", &name]).await.unwrap();
+    assert_eq!((summary.handled, summary.taken_back), (2, 0), "{summary}");
+    fixture.has_depth(&fixture.queue, 0).await;
+}
+
 /// Only 4.3 takes messages back without counting them. The queue's own argument stands for a broker whose timeout is shorter than the
-/// settings say.
+/// settings say; for an own queue rehop would ask for another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_the_broker_takes_back_while_it_waits_here_ends_at_the_delivery_limit() {
     let version = Broker::shared().await.version().to_owned();

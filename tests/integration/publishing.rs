@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::settings::Secret;
-use rehop::settings::TopologyMode;
+use rehop::settings::{Declare, QueueType, Secret, TopologyMode};
 use rehop::testing::{Broker, ClientError, Publish, Received, eventually};
 use rehop::{Failure, Message};
 
@@ -93,6 +92,48 @@ async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do
     assert_eq!(last[0].text(), "after");
     run.stop().await;
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
+}
+
+/// The settings believe in 10 s, and the broker takes nothing back for half an hour. So what it does not take a copy of goes back by
+/// rehop alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_handed_back_and_parked_in_the_end() {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a full parked queue, because the broker is not ours");
+    }
+    let mut fixture = Fixture::new("refused-long").await;
+    fixture.declare().await;
+    let queue = fixture.settings.queue_mut(&fixture.queue);
+    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
+    fixture.consume().handler_timeout = Some(Duration::from_secs(1));
+    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(12), Some(12));
+    let (policy, pattern) =
+        (fixture.namespace.name().to_owned(), format!("^{}$", fixture.parked().replace('.', "\\.")));
+    let full = r#"{"max-length":1,"overflow":"reject-publish"}"#;
+    broker
+        .rabbitmqctl(&["set_policy", "--apply-to", "queues", "--priority", "9", &policy, &pattern, full])
+        .await
+        .unwrap();
+    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
+    let messages = (0..12).map(|n| Publish::to_queue(&fixture.queue).message_id(n.to_string()));
+    fixture.client.publish_many(messages).await.unwrap();
+    seen.reaches(12).await;
+    // It comes again only because it was handed back.
+    seen.reaches(13).await;
+    broker.rabbitmqctl(&["clear_policy", &policy]).await.unwrap();
+    let mut parked = Vec::new();
+    eventually(AFTER_THE_LONGEST_PAUSE, "each message is parked", async || {
+        parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
+        let distinct = by_message_id(&parked).len();
+        if distinct == 12 { Ok(true) } else { Err(format!("{distinct} of 12")) }
+    })
+    .await
+    .unwrap();
+    let summary = run.stop().await;
+    assert!(summary.too_late > 0, "{summary}");
+    fixture.has_depth(&fixture.queue, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,6 +41,13 @@ impl Running {
         Self { stop, task: self.task }
     }
 
+    /// Drops the service, whatever it is doing.
+    pub(crate) async fn abort(self) {
+        self.task.abort();
+        let ended = tokio::time::timeout(SOON, self.task).await.expect("the service is dropped in time");
+        assert!(ended.is_err_and(|error| error.is_cancelled()), "it was still running");
+    }
+
     /// Waits for a service that ends by itself.
     pub(crate) async fn ended(self) -> Result<Summary, rehop::Error> {
         tokio::time::timeout(SOON, self.task).await.expect("the service ends in time").unwrap()

@@ -8,11 +8,11 @@ use lapin::message::Delivery as Incoming;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::ShortString;
 
-use super::Session;
+use super::{Session, WorkQueue};
 use crate::broker::declare::table;
 use crate::consume::attempt::Unacked;
 use crate::error::Error;
-use crate::topology::announced;
+use crate::topology::consumer_arguments;
 
 /// A subscription's prefetch is fixed, so a wider window needs an additional subscription, and a narrower one needs new ones.
 #[derive(Default)]
@@ -52,8 +52,9 @@ impl Session<'_> {
     async fn consume(&self) -> Result<lapin::Consumer, Error> {
         let what = format!("consuming queue {:?}", self.name());
         let queue = self.queue.context.addresses.queue.clone();
-        let announced = announced(&self.queue.context.names, &self.queue.context.config);
-        let (options, arguments) = (BasicConsumeOptions::default(), table(&announced)?);
+        let WorkQueue { context, ack_timeout, .. } = self.queue;
+        let arguments = table(&consumer_arguments(&context.names, &context.config, ack_timeout.configured))?;
+        let options = BasicConsumeOptions::default();
         self.answer(&what, self.channel.basic_consume(queue, ShortString::default(), options, arguments)).await
     }
 

@@ -52,11 +52,7 @@ fn frames(frame_max: u32) -> Option<Finding> {
 /// Only 4.3 and later know delayed retries; earlier versions take the arguments and ignore them (3.10 and 4.0).
 fn strategy(config: &QueueConfig, nodes: &[Node]) -> Option<Finding> {
     config.policy.strategy.delayed_return()?;
-    let is_old = |node: &&Node| {
-        let parts = node.version().map(|version| version.split('.').map(|part| part.parse().unwrap_or(0)));
-        parts.is_some_and(|parts| parts.take(2).collect::<Vec<u32>>() < vec![4, 3])
-    };
-    let node = nodes.iter().find(is_old)?;
+    let node = nodes.iter().find(|node| node.is_before([4, 3]))?;
     let seen = format!(
         "retry.strategy is \"native\", and node {} runs {}, which ignores delayed retries",
         node.name,

@@ -6,7 +6,7 @@ use humantime::format_duration;
 
 use super::{is_present, queue};
 use crate::doctor::check::Check;
-use crate::doctor::observed::{Observed, QueueDetails};
+use crate::doctor::observed::{Management, Observed, QueueDetails, Subscription};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use crate::settings::{QueueConfig, WaitStrategy};
@@ -32,18 +32,30 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
         }
     }
     for config in &subject.configs {
-        let details = seen.management.as_ref().and_then(|management| management.queues.get(&config.queue));
-        found.extend(details.and_then(|details| timeout(config, details, subject.consumer_timeout)));
+        found.extend(seen.management.as_ref().and_then(|seen| timeout(config, seen, subject.consumer_timeout)));
         found.extend(window(config, subject.consumer_timeout));
     }
     found
 }
 
-/// The shortest of the queue's argument, the policy, and what the node gives its consumers (4.0 and 4.3; 3.10 does not tell).
-fn timeout(config: &QueueConfig, details: &QueueDetails, expected: Duration) -> Option<Finding> {
+/// For how long the broker lets deliveries to the queue's consumers stay unsettled; to the one with the shortest time, if they differ.
+///
+/// A consumer that asks for a time gets it from 4.3 on. Otherwise the shortest applies of the queue's argument, the policy, and the
+/// node's own (4.0 and 4.3; 3.10 does not tell).
+fn enforced_timeout(config: &QueueConfig, details: &QueueDetails, obeys_consumers: bool) -> Option<Duration> {
     let of_queue = details.smaller_number("consumer-timeout").and_then(|millis| u64::try_from(millis).ok());
-    let of_node = details.subscriptions.iter().filter_map(|subscription| subscription.consumer_timeout).min();
-    let effective = Duration::from_millis([of_queue, of_node].into_iter().flatten().min()?);
+    let of_consumer = |subscription: &Subscription| match subscription.asked_timeout() {
+        Some(asked) if obeys_consumers => Some(asked),
+        _ => of_queue.into_iter().chain(subscription.consumer_timeout).min(),
+    };
+    let will_ask = obeys_consumers && config.declare == Declare::Own;
+    let without_consumers = of_queue.filter(|_| details.subscriptions.is_empty() && !will_ask);
+    let millis = details.subscriptions.iter().filter_map(of_consumer).chain(without_consumers).min()?;
+    Some(Duration::from_millis(millis))
+}
+
+fn timeout(config: &QueueConfig, seen: &Management, expected: Duration) -> Option<Finding> {
+    let effective = enforced_timeout(config, seen.queues.get(&config.queue)?, seen.obeys_consumer_timeouts())?;
     if effective >= expected {
         return None;
     }

@@ -462,6 +462,29 @@ fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_foun
 }
 
 #[test]
+fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
+    let with = |asked: u64, version: &str| {
+        found(&settings(), |seen| {
+            policy(seen, "orders", "consumer-timeout", 60_000.into());
+            queue(seen, "orders").subscriptions[0].arguments.insert("x-consumer-timeout".to_owned(), asked.into());
+            seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
+        })
+    };
+    assert_eq!(with(1_800_000, "4.3.6"), [""; 0]);
+    assert_eq!(with(1_799_999, "4.3.6"), ["consumer-timeout-short"], "the service runs with other settings");
+    assert_eq!(with(1_800_000, "4.0.5"), ["consumer-timeout-short"]);
+    let without_consumer = |settings: &Settings, version: &str| {
+        found(settings, |seen| {
+            policy(seen, "orders", "consumer-timeout", 60_000.into());
+            queue(seen, "orders").subscriptions.clear();
+            seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
+        })
+    };
+    assert_eq!(without_consumer(&settings(), "4.3.6"), [""; 0], "its consumers will ask");
+    assert_eq!(without_consumer(&settings(), "4.0.5"), ["consumer-timeout-short"]);
+}
+
+#[test]
 fn messages_that_are_stuck_stray_or_parked_for_long_are_found() {
     assert_eq!(found(&settings(), |seen| queue(seen, "ns.wait.10000").messages_dlx = 1), ["dead-lettering-stuck"]);
     assert_eq!(found(&settings(), |seen| seen.queues.get_mut("ns.stray").unwrap().ready = 1), ["stray-not-empty"]);

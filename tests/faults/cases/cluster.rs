@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rehop::settings::QueueType;
 use rehop::testing::{Client, Cluster, Proxy, eventually};
 use serde_json::json;
 
@@ -139,7 +140,7 @@ pub(crate) async fn home_node(ground: Ground) -> Account {
     const OTHER: usize = 1;
     let cluster = ground.cluster(3).await;
     let mut lab = ground.lab_at("home-node", &cluster.amqp_url(0));
-    lab.work_mut().existing = true;
+    lab.work_mut().existing = Some(QueueType::Classic);
     let other = QueueConfig::new(lab.exchange("invoices"));
     lab.config.queues.push(other);
     // A classic queue exists only on the node where it was declared.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rehop::settings::QueueType;
+
 use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, lasts, no_alarm_is_on};
 use crate::ground::{Ground, SOON};
 use crate::ledger::{Account, Allowed};
@@ -98,6 +100,8 @@ pub(crate) async fn ack_timeout(ground: Ground) -> Account {
     lab.work_mut().handler_timeout = Duration::from_secs(200);
     lab.config.grace = Duration::from_secs(1);
     lab.declare().await;
+    // For its own queue rehop would ask 4.3 for another timeout, and get it.
+    lab.work_mut().existing = Some(QueueType::Quorum);
     let mut service = lab.service();
     for _ in 0..3 {
         lab.send(1, Does::HangOnce).await;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rehop::settings::WaitStrategy;
+use rehop::settings::{QueueType, WaitStrategy};
 use rehop::testing::eventually;
 
 use crate::evidence::between;
@@ -78,6 +78,8 @@ pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Ac
     (work.strategy, work.delays) = (WaitStrategy::InProcess, vec![2_000, 90_000]);
     (work.delivery_limit, work.handler_timeout) = (3, Duration::from_secs(2));
     lab.declare().await;
+    // For its own queue rehop would ask 4.3 for half an hour, and get it.
+    lab.work_mut().existing = Some(QueueType::Quorum);
     let mut service = lab.service();
     let (long, short) = (5, 20);
     lab.send(long, Does::Fail(3)).await;

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rehop::settings::Secret;
-use rehop::settings::{Declare, Loader, Order, TopologyMode, WaitStrategy};
+use rehop::settings::{Declare, Loader, Order, QueueType, Secret, TopologyMode, WaitStrategy};
 use rehop::{Backoff, Settings};
 use serde::{Deserialize, Serialize};
 
@@ -37,8 +36,8 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct QueueConfig {
     pub(crate) name: String,
-    /// The queue is an existing one.
-    pub(crate) existing: bool,
+    /// The queue is an existing one of this type.
+    pub(crate) existing: Option<QueueType>,
     pub(crate) parked: Option<String>,
     pub(crate) delays: Vec<u64>,
     pub(crate) immediate: u32,
@@ -62,7 +61,7 @@ impl QueueConfig {
     pub(crate) fn new(name: String) -> Self {
         Self {
             name,
-            existing: false,
+            existing: None,
             parked: None,
             delays: vec![200, 400],
             immediate: 0,
@@ -112,7 +111,8 @@ impl Config {
         settings.topology = if self.only_checks { TopologyMode::Check } else { TopologyMode::Declare };
         for config in &self.queues {
             let queue = settings.queue_mut(&config.name);
-            queue.declare = if config.existing { Declare::Existing } else { Declare::Own };
+            queue.declare = if config.existing.is_some() { Declare::Existing } else { Declare::Own };
+            queue.queue_type = config.existing;
             queue.parked.clone_from(&config.parked);
             let delays = config.delays.iter().copied().map(Duration::from_millis).collect();
             queue.retry.delays = Some(Backoff::List(delays));
