@@ -116,7 +116,7 @@ impl Parked {
             run = session.run,
             why,
             moved = moved.tally.moved,
-            stopped = moved.stopped.as_ref().map(tracing::field::display),
+            stopped = moved.stopped.as_ref().map(Stop::in_log).map(tracing::field::display),
             error = ended.as_ref().err().map(tracing::field::display),
             "{what} ended"
         );

@@ -101,8 +101,34 @@ pub enum ParkedError {
     },
 }
 
+impl ParkedError {
+    /// What the log says of it: all of it, but for what a line of an import may quote of its message.
+    pub(crate) fn in_log(&self) -> String {
+        match self {
+            Self::BadLine { line, .. } => {
+                format!("line {line} cannot be imported: it is malformed or masked, or belongs to another queue")
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 impl From<SettingsError> for ParkedError {
     fn from(error: SettingsError) -> Self {
         Self::Broker(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_says_which_line_is_bad_and_quotes_nothing_of_it() {
+        let bad = ParkedError::BadLine { line: 7, problem: "invalid type: string \"hunter2\"".to_owned() };
+        let logged = bad.in_log();
+        assert!(logged.starts_with("line 7 cannot be imported") && !logged.contains("hunter2"), "{logged}");
+        let refused = ParkedError::Refused { to: "queue orders.parked".to_owned() };
+        assert_eq!(refused.in_log(), refused.to_string());
     }
 }

@@ -130,7 +130,7 @@ impl Parked {
             imported = imported.imported,
             already_there = imported.already_there,
             stopped = imported.is_stopped.then(|| tracing::field::display(Stop::Requested)),
-            error = ended.as_ref().err().map(tracing::field::display),
+            error = ended.as_ref().err().map(ParkedError::in_log).map(tracing::field::display),
             "import ended"
         );
         ended.map(|()| imported)

@@ -100,6 +100,16 @@ impl std::fmt::Display for Stop {
     }
 }
 
+impl Stop {
+    /// What the log says of it: all of it, but for the text of an error, which may quote a message.
+    pub(crate) fn in_log(&self) -> String {
+        match self {
+            Self::NewError { .. } => "a message parked again with a new kind of error".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// The state of a replay's growth.
 #[derive(Debug, Clone)]
 pub(crate) struct Ramp {
@@ -197,6 +207,13 @@ mod tests {
 
     fn handled(sent: u64) -> Fates {
         Fates { sent, handled: sent, ..Fates::default() }
+    }
+
+    #[test]
+    fn the_log_does_not_quote_the_error_that_a_replay_stopped_at() {
+        let stop = Stop::NewError { error: "no customer Ada".to_owned() };
+        assert_eq!(stop.to_string(), format!("{}: no customer Ada", stop.in_log()));
+        assert_eq!(Stop::StrayGrew.in_log(), Stop::StrayGrew.to_string());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::parked::fates::FateStream;
 use crate::parked::job::Job;
 use crate::parked::operator::Parked;
 use crate::parked::progress::{Progress, Replayed, Tally};
-use crate::parked::ramp::{Fates, Ramp};
+use crate::parked::ramp::{Fates, Ramp, Stop};
 use crate::parked::requests::{ReplayRequest, in_flight};
 use crate::parked::session::Session;
 use crate::parked::watch::{Observe, StopSignal};
@@ -73,7 +73,7 @@ impl Parked {
             handled = fates.handled,
             parked_again = fates.parked_again,
             unknown = replayed.unknown,
-            stopped = replayed.stopped.as_ref().map(tracing::field::display),
+            stopped = replayed.stopped.as_ref().map(Stop::in_log).map(tracing::field::display),
             error = ended.as_ref().err().map(tracing::field::display),
             "replay ended"
         );

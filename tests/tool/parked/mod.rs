@@ -1,6 +1,7 @@
 //! `rehop parked`: what it prints, and what it does.
 
 mod hostile;
+mod logged;
 mod stopped;
 mod transfer;
 mod warned;
