@@ -1,7 +1,6 @@
 //! Imports exported messages.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
@@ -26,6 +25,7 @@ use crate::parked::prefetch::BYTES_UNDER_WAY;
 use crate::parked::ramp::Stop;
 use crate::parked::requests::{ImportRequest, in_flight};
 use crate::parked::session::Session;
+use crate::parked::there::{There, identity};
 use crate::parked::watch::StopSignal;
 use crate::publish::channel;
 use crate::timestamp::Timestamp;
@@ -45,14 +45,14 @@ pub struct Imported {
 }
 
 /// What is published for an exported message.
-struct Prepared {
+pub(super) struct Prepared {
     /// The work queue for which it is parked.
-    work_queue: Option<String>,
-    chain: String,
+    pub(super) work_queue: Option<String>,
+    pub(super) chain: String,
     exchange: ShortString,
     routing_key: ShortString,
     properties: BasicProperties,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 impl Parked {
@@ -77,34 +77,6 @@ impl Parked {
         imported
     }
 
-    /// Checks that each of these messages can be imported, and that what it needs exists. For parked messages that is the parked queue and
-    /// the work queue of each; for stray ones the stray queue; for discarded ones nothing, because the import declares their queue. Returns
-    /// how many messages there are, including those that the queue already has.
-    ///
-    /// # Errors
-    ///
-    /// As [`import`](Self::import).
-    pub async fn check_import(
-        &self,
-        messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
-    ) -> Result<u64, ParkedError> {
-        let mut count = 0;
-        let mut queues = BTreeSet::new();
-        for (line, message) in (1..).zip(messages) {
-            queues.extend(self.prepared(&message?, line)?.work_queue);
-            count += 1;
-        }
-        // The discarded queue need not exist: the import declares it.
-        if self.interpreter.place != Place::Discarded {
-            queues.insert(self.queue.clone());
-            let session = self.session().await?;
-            let looked = look_at_each(&session, &queues).await;
-            session.close().await;
-            looked?;
-        }
-        Ok(count)
-    }
-
     async fn import_in(
         &self,
         session: &Session,
@@ -115,7 +87,7 @@ impl Parked {
         let why = request.why.as_deref().unwrap_or_default();
         tracing::info!(queue = self.queue, run = session.run, why, "import begins");
         let mut imported = Imported { run: session.run.clone(), ..Imported::default() };
-        let ended = match self.identities(session, &mut *stop).await {
+        let ended = match self.look_first(session, &mut *stop).await {
             Ok(there) => self.publish(session, there, messages, stop, &mut imported).await,
             Err(ParkedError::Stopped) => {
                 imported.is_stopped = true;
@@ -136,14 +108,18 @@ impl Parked {
         ended.map(|()| imported)
     }
 
-    /// What the queue already has, and how often.
-    async fn identities(&self, session: &Session, stop: StopSignal<'_>) -> Result<HashMap<u64, u32>, ParkedError> {
+    async fn look_first(&self, session: &Session, stop: StopSignal<'_>) -> Result<There, ParkedError> {
         if self.interpreter.place == Place::Discarded {
             self.declare_discarded(session).await?;
         }
-        let mut there: HashMap<u64, u32> = HashMap::new();
+        self.there(session, stop).await
+    }
+
+    /// What the queue already has, which has to be looked at as a whole.
+    pub(super) async fn there(&self, session: &Session, stop: StopSignal<'_>) -> Result<There, ParkedError> {
+        let mut there = There::default();
         let scanned = self.scan(session, None, stop, |message, held| {
-            *there.entry(identity(&message.chain, &held.delivery.data)).or_default() += 1;
+            there.add(identity(&message.chain, &held.delivery.data));
             ControlFlow::Continue(())
         });
         scanned.await?.complete(&self.queue)?;
@@ -154,7 +130,7 @@ impl Parked {
     async fn publish(
         &self,
         session: &Session,
-        there: HashMap<u64, u32>,
+        there: There,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
         imported: &mut Imported,
@@ -170,7 +146,7 @@ impl Parked {
         &self,
         session: &Session,
         unconfirmed: &mut Unconfirmed<'_>,
-        mut there: HashMap<u64, u32>,
+        mut there: There,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
         imported: &mut Imported,
@@ -183,8 +159,7 @@ impl Parked {
                 return Ok(());
             }
             let next = self.prepared(&message?, line)?;
-            if let Some(left) = there.get_mut(&identity(&next.chain, &next.body)).filter(|left| **left > 0) {
-                *left -= 1;
+            if there.takes(identity(&next.chain, &next.body)) {
                 imported.already_there += 1;
                 continue;
             }
@@ -208,7 +183,7 @@ impl Parked {
     }
 
     /// What is published for an exported message, which comes from this line.
-    fn prepared(&self, exported: &Exported, line: u64) -> Result<Prepared, ParkedError> {
+    pub(super) fn prepared(&self, exported: &Exported, line: u64) -> Result<Prepared, ParkedError> {
         let bad = |problem: String| ParkedError::BadLine { line, problem };
         let (properties, body) = exported.content().map_err(bad)?;
         let (exchange, routing_key) = (&exported.exchange, &exported.routing_key);
@@ -304,17 +279,4 @@ impl Unconfirmed<'_> {
         }
         ended
     }
-}
-
-async fn look_at_each(session: &Session, queues: &BTreeSet<String>) -> Result<(), Error> {
-    for queue in queues {
-        session.depth(queue).await?;
-    }
-    Ok(())
-}
-
-fn identity(chain: &str, body: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (chain, body).hash(&mut hasher);
-    hasher.finish()
 }

@@ -79,9 +79,10 @@ impl Parked {
         })
     }
 
-    /// Ends looks early when this completes: [`list`](Self::list), [`show`](Self::show), [`body`](Self::body), [`export`](Self::export)
-    /// and [`edit`](Self::edit) then give everything back, each message in its place, and return [`ParkedError::Stopped`]. An edit that has
-    /// sent its message only ends its wait for the fate. What moves messages takes a `stop` of its own. Default: never.
+    /// Ends looks early when this completes: [`list`](Self::list), [`show`](Self::show), [`body`](Self::body), [`export`](Self::export),
+    /// [`check_import`](Self::check_import) and [`edit`](Self::edit) then give everything back, each message in its place, and return
+    /// [`ParkedError::Stopped`]. An edit that has sent its message only ends its wait for the fate. What moves messages takes a `stop` of
+    /// its own. Default: never.
     pub fn stopped_by(mut self, stop: impl Future<Output = ()> + Send + 'static) -> Self {
         self.stop = stop.boxed().shared();
         self

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use rehop::parked::{Exported, ImportRequest, ParkedError};
+use rehop::parked::{Exported, ImportPlan, ImportRequest, ParkedError};
 use serde_json::json;
 
 use super::list::{Window, window};
@@ -42,8 +42,8 @@ pub(super) struct Import {
     /// The file of an export, or - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Publish the messages to the queue. Without this the command only checks the file, and whether the parked or stray queue and the
-    /// work queues of parked messages exist
+    /// Publish the messages to the queue. Without this the command checks the file and what the import needs, and says how many
+    /// messages it would publish
     #[arg(long)]
     apply: bool,
     /// Why, for the log
@@ -117,16 +117,18 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
     let spooled = if args.file.as_os_str() == "-" { Some(input::read(&args.file)?) } else { None };
     let (parked, stop) = super::open(args.place.place(), options).await?;
     let open = || lines(&args.file, spooled.as_deref());
-    let count = parked.check_import(open()?).await?;
+    let ImportPlan { to_import, already_there, .. } = parked.check_import(open()?).await?;
     if !args.apply {
         output::print(&if args.json {
-            text::json(&json!({ "queue": parked.queue(), "messages": count }))?
+            let queue = parked.queue();
+            text::json(&json!({ "queue": queue, "to_import": to_import, "already_there": already_there }))?
         } else {
-            format!(
-                "{} messages would be imported into {}. Nothing was done; --apply does it",
-                text::number(count),
-                text::line(parked.queue())
-            )
+            let known = match already_there {
+                0 => String::new(),
+                count => format!("; {} are already there", text::number(count)),
+            };
+            let (new, queue) = (text::number(to_import), text::line(parked.queue()));
+            format!("{new} messages would be imported into {queue}{known}. Nothing was done; --apply does it")
         })?;
         return Ok(ExitCode::SUCCESS);
     }

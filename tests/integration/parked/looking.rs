@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::parked::{ListRequest, ParkedError};
+use rehop::parked::{ImportRequest, ListRequest, ParkedError};
 use rehop::testing::{Broker, Publish, eventually};
 
-use super::numbered;
+use super::{never, numbered};
 use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,6 +131,13 @@ async fn messages_that_may_be_near_a_limit_are_not_looked_at() {
         }
     }
     assert!(matches!(refused, Some(ParkedError::NearLimit { returns: 15.., .. })), "{refused:?}");
+    // An import looks first at what is there, and its plan says so.
+    let operator = fixture.operator();
+    let planned = operator.check_import([]).await.unwrap_err();
+    let imported = operator.import(&ImportRequest::default(), [], never()).await.unwrap_err();
+    for error in [planned, imported] {
+        assert!(matches!(error, ParkedError::NearLimit { .. }), "{error}");
+    }
     fixture.has_depth(&fixture.parked(), 1).await;
 }
 

@@ -1,8 +1,8 @@
 //! Discards, edits, exports and imports.
 
 use rehop::parked::{
-    DiscardRequest, EditRequest, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, RampSettings,
-    RestoreRequest,
+    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place,
+    RampSettings, RestoreRequest,
 };
 use rehop::testing::{Publish, Received};
 
@@ -208,7 +208,77 @@ async fn messages_of_a_work_queue_that_does_not_exist_or_parks_elsewhere_are_not
     let other = operator.check_import(mixed.into_iter().map(Ok)).await.unwrap_err().to_string();
     let expected = "line 2 cannot be imported: it belongs to queue \"elsewhere\", which parks in \"elsewhere.parked\"";
     assert!(other.starts_with(expected), "{other}");
-    assert_eq!(operator.check_import(lines()).await.unwrap(), 2);
+    assert_eq!(plan(&operator, lines()).await.unwrap(), (2, 0));
     assert_eq!(operator.import(&ImportRequest::default(), lines(), never()).await.unwrap().imported, 2);
     fixture.has_depth(&fixture.parked(), 2).await;
+}
+
+/// How many messages an import would publish, and how many it would leave out.
+async fn plan(
+    operator: &Parked,
+    lines: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+) -> Result<(u64, u64), ParkedError> {
+    let planned = operator.check_import(lines).await?;
+    Ok((planned.to_import, planned.already_there))
+}
+
+/// The same, as an import that is not only planned tells it.
+async fn import(
+    operator: &Parked,
+    lines: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+) -> Result<(u64, u64), ParkedError> {
+    let imported = operator.import(&ImportRequest::default(), lines, never()).await?;
+    Ok((imported.imported, imported.already_there))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_of_an_import_asks_for_the_work_queues_of_those_messages_alone_that_are_missing() {
+    let fixture = Fixture::new("import-plan").await;
+    fixture.declare().await;
+    let parked = |body: &str| Publish::to_queue(fixture.parked()).message_id(body).body(body);
+    fixture.client.publish_many(["one", "two", "two"].map(parked)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 3).await;
+    let (mut exported, operator) = (Vec::new(), fixture.operator());
+    let sink = |message| {
+        exported.push(message);
+        true
+    };
+    operator.export(&Filter::default(), None, sink).await.unwrap();
+    let lines = || exported.iter().cloned().map(Ok);
+    fixture.client.delete_queue(&fixture.queue).await.unwrap();
+
+    assert_eq!(plan(&operator, lines()).await.unwrap(), (0, 3), "all are there, so nothing is needed");
+    assert_eq!(import(&operator, lines()).await.unwrap(), (0, 3));
+    // One of the two that are alike is gone.
+    fixture.client.purge(&fixture.parked()).await.unwrap();
+    fixture.client.publish_many(["one", "two"].map(parked)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 2).await;
+    let [planned, imported] = [plan(&operator, lines()).await, import(&operator, lines()).await];
+    for error in [planned.unwrap_err().to_string(), imported.unwrap_err().to_string()] {
+        assert!(error.contains(&format!("{:?}", fixture.queue)) && error.contains("does not exist"), "{error}");
+    }
+    fixture.declare().await;
+    assert_eq!(plan(&operator, lines()).await.unwrap(), (1, 2));
+    assert_eq!(import(&operator, lines()).await.unwrap(), (1, 2));
+    fixture.has_depth(&fixture.parked(), 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plan_of_an_import_into_the_discarded_messages_declares_nothing_and_knows_what_is_there() {
+    let fixture = Fixture::new("import-plan-bin").await;
+    fixture.park(numbered(2)).await;
+    let (mut exported, discarded) = (Vec::new(), format!("{}.discarded", fixture.namespace.name()));
+    let sink = |message| {
+        exported.push(message);
+        true
+    };
+    fixture.operator().export(&Filter::default(), None, sink).await.unwrap();
+    let lines = || exported.iter().cloned().map(Ok);
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    assert_eq!(plan(&bin, lines()).await.unwrap(), (2, 0));
+    fixture.client.depth(&discarded).await.expect_err("the queue is not declared");
+    assert_eq!(import(&bin, lines()).await.unwrap(), (2, 0));
+    assert_eq!(plan(&bin, lines()).await.unwrap(), (0, 2));
+    assert_eq!(import(&bin, lines()).await.unwrap(), (0, 2));
+    fixture.has_depth(&discarded, 2).await;
 }

@@ -52,6 +52,12 @@ async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
             assert!(logged, "the log is the audit: {}", imported.err);
         }
     }
+    let checked = fixture.parked_at(&["import", "--stray", file]).await;
+    let would = format!("0 messages would be imported into {}; 2 are already there. Nothing was done", fixture.stray());
+    assert!(checked.out.contains(&would), "{}", checked.out);
+    let checked = fixture.parked_at(&["import", "--stray", file, "--json"]).await;
+    let report: Value = serde_json::from_str(&checked.out).unwrap();
+    assert_eq!(report, json!({ "queue": fixture.stray(), "to_import": 0, "already_there": 2 }));
     let mut back = fixture.client.drain(&fixture.stray(), 2, SOON).await.unwrap();
     back.sort_by_key(|message| message.body.clone());
     assert_eq!([back[0].text(), back[1].text()], ["returning", "unknown"]);
