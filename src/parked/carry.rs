@@ -112,6 +112,8 @@ impl<'a> Carrier<'a> {
             let mut look = look.moving(self.job.in_flight);
             let end = self.round(&mut look, &mut under_way, left).await;
             let given_back = look.give_back().await;
+            // If an error ends it, this is all that is told of what was moved.
+            self.show();
             match end? {
                 RoundEnd::Done => return Ok(given_back?),
                 RoundEnd::HeldLong => given_back?,
@@ -273,8 +275,8 @@ impl<'a> Carrier<'a> {
     }
 
     fn show(&mut self) {
-        let progress = Progress { tally: self.tally.clone(), fates: self.book.fates, is_paused: self.state.is_paused };
-        (self.observe)(&progress);
+        let (run, tally) = (self.session.run.clone(), self.tally.clone());
+        (self.observe)(&Progress { run, tally, fates: self.book.fates, is_paused: self.state.is_paused });
     }
 
     /// Listens on until every fate is known, or nothing was heard for so long.

@@ -34,6 +34,8 @@ impl Tally {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
+    /// Names this operation, as its end does. If an error ends a discard, [`Filter::run`](crate::parked::Filter::run) finds what it moved.
+    pub run: String,
     /// What it has done.
     #[serde(flatten)]
     pub tally: Tally,

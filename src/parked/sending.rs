@@ -119,7 +119,9 @@ impl Carrier<'_> {
         }
         look.ack(&moved);
         self.tally.moved += moved.len() as u64;
-        self.book.fates.sent += moved.len() as u64;
+        if matches!(self.job.action, Move::Replay { .. }) {
+            self.book.fates.sent += moved.len() as u64;
+        }
         ended
     }
 

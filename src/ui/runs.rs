@@ -23,12 +23,24 @@ pub(super) enum Phase {
     Discarded(Discarded),
     Restored(Restored),
     Edited(Edited),
-    Failed(ParkedError),
+    Failed {
+        error: ParkedError,
+        /// What it had done before, if that is known.
+        seen: Option<Progress>,
+    },
 }
 
 impl Phase {
     pub(super) fn is_over(&self) -> bool {
         !matches!(self, Self::Starting | Self::Running(_))
+    }
+
+    /// The progress that was seen last.
+    fn seen(&self) -> Option<Progress> {
+        match self {
+            Self::Running(progress) => Some(progress.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -43,6 +55,7 @@ pub(super) struct Run {
     pub(super) from: String,
     /// How many messages the discard moved that this one undoes.
     pub(super) undoes: Option<u64>,
+    is_discard: bool,
     pub(super) phase: watch::Receiver<Phase>,
     /// The last run that was to undo this one.
     undo: Mutex<Option<Arc<Run>>>,
@@ -58,18 +71,20 @@ impl Run {
     /// Whether another attempt to undo would be too much.
     fn may_be_enough(&self) -> bool {
         match &*self.phase.borrow() {
-            Phase::Failed(_) => false,
+            Phase::Failed { .. } => false,
             Phase::Restored(restored) => restored.stopped.is_none(),
             _ => true,
         }
     }
 
-    /// The discard that can be undone, and how many messages it has moved.
-    pub(super) fn discarded(&self) -> Option<Discarded> {
-        match &*self.phase.borrow() {
-            Phase::Discarded(discarded) if discarded.tally.moved > 0 => Some(discarded.clone()),
-            _ => None,
-        }
+    /// What it has discarded, also if it failed after a part.
+    pub(super) fn undoable(&self) -> Option<Undoable> {
+        let (run, moved) = match &*self.phase.borrow() {
+            Phase::Discarded(discarded) => (discarded.run.clone(), discarded.tally.moved),
+            Phase::Failed { seen: Some(seen), .. } if self.is_discard => (seen.run.clone(), seen.tally.moved),
+            _ => return None,
+        };
+        (moved > 0).then_some(Undoable { run, moved })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Run>>> {
@@ -80,6 +95,15 @@ impl Run {
     pub(super) fn stop(&self) {
         self.stop.cancel();
     }
+}
+
+/// What a discard has moved, and can be moved back.
+#[derive(Debug)]
+pub(super) struct Undoable {
+    /// The discard's own name, which its messages carry.
+    run: String,
+    /// How many messages they are.
+    pub(super) moved: u64,
 }
 
 /// What a run is to do.
@@ -111,16 +135,16 @@ impl Runs {
     /// Moves back exactly what this run has discarded. `None` if it has discarded nothing. There is one such run at a time, and no
     /// other after one that went to its end.
     pub(super) fn undo(&self, run: &Run, parked: Parked, why: String) -> Option<Arc<Run>> {
-        let discarded = run.discarded()?;
+        let Undoable { run: discard, moved } = run.undoable()?;
         let mut undo = run.lock();
         if let Some(undo) = undo.as_ref().filter(|undo| undo.may_be_enough()) {
             return Some(undo.clone());
         }
-        let filter = Filter::run(discarded.run);
+        let filter = Filter::run(discard);
         let operation =
             Operation::Restore(RestoreRequest { filter, why: Some(why.clone()), ..RestoreRequest::default() });
         let about = About { title: format!("Undo: {}", run.title), why, from: run.from.clone() };
-        let begun = self.begin(parked, operation, about, Some(discarded.tally.moved));
+        let begun = self.begin(parked, operation, about, Some(moved));
         *undo = Some(begun.clone());
         Some(begun)
     }
@@ -129,6 +153,7 @@ impl Runs {
         let (progress, phase) = watch::channel(Phase::Starting);
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
+        let is_discard = matches!(operation, Operation::Discard(_));
         tokio::spawn(async move {
             let observe = |seen: &Progress| drop(progress.send_replace(Phase::Running(seen.clone())));
             let ended = match operation {
@@ -137,12 +162,13 @@ impl Runs {
                 Operation::Restore(request) => parked.restore(&request, observe, stopped).await.map(Phase::Restored),
                 Operation::Edit(request) => parked.edit(&request).await.map(Phase::Edited),
             };
-            progress.send_replace(ended.unwrap_or_else(Phase::Failed));
+            let phase = ended.unwrap_or_else(|error| Phase::Failed { error, seen: progress.borrow().seen() });
+            progress.send_replace(phase);
         });
         let About { title, why, from } = about;
         let mut runs = self.lock();
         let id = runs.front().map_or(1, |last| last.id + 1);
-        let run = Arc::new(Run { id, title, why, from, undoes, phase, undo: Mutex::default(), stop });
+        let run = Arc::new(Run { id, title, why, from, undoes, is_discard, phase, undo: Mutex::default(), stop });
         runs.push_front(run.clone());
         while runs.len() > REMEMBERED && runs.back().is_some_and(|run| run.phase.borrow().is_over()) {
             runs.pop_back();

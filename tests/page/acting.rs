@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use rehop::testing::eventually;
+use rehop::testing::{Broker, Publish, eventually};
 use rehop::ui::Action;
 
 use super::http::{Answer, Served, encode};
 use super::stock;
-use crate::support::{Fixture, SOON};
+use crate::support::{Fixture, SOON, not_tried};
 
 async fn ends(page: &Served, cookie: &str, run: &str) -> Answer {
     let what = format!("{run} ends");
@@ -209,6 +209,56 @@ async fn an_undo_brings_back_what_is_still_there_and_says_what_is_not() {
     assert!(receipt.body.contains("<dd id=\"moved\">2</dd>"), "{}", receipt.body);
     assert!(receipt.body.contains("<dd id=\"gone\">1</dd>"), "{}", receipt.body);
     fixture.has_depth(&fixture.parked(), 2).await;
+}
+
+/// How many messages the page of a run says that it has moved.
+fn moved(answer: &Answer) -> u32 {
+    let (_, rest) = answer.body.split_once("<dd id=\"moved\">").expect("the page says how many were moved");
+    rest.split('<').next().unwrap().parse().unwrap()
+}
+
+/// The discarded queue takes a part and refuses the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_discard_that_failed_half_way_says_what_it_moved_and_is_undone() {
+    const COUNT: u32 = 400;
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a discard that fails half way, because the broker is not ours");
+    }
+    let fixture = Fixture::new("ui-undo-failed").await;
+    fixture.declare().await;
+    let message = |n: u32| Publish::to_queue(fixture.parked()).message_id(n.to_string()).body(n.to_string());
+    fixture.client.publish_many((0..COUNT).map(message)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), COUNT).await;
+    let (policy, bin) = (fixture.namespace.name(), format!("{}.discarded", fixture.namespace.name()));
+    let (pattern, full) =
+        (format!("^{}$", bin.replace('.', "\\.")), r#"{"max-length":20,"overflow":"reject-publish"}"#);
+    broker.rabbitmqctl(&["set_policy", policy, &pattern, full, "--apply-to", "queues"]).await.unwrap();
+
+    let page = Served::start(&fixture, &[Action::Discard]).await;
+    let cookie = page.enter().await;
+    let started = order(&page, &cookie, "discard", &fixture.queue, &[("why", "too many")]).await;
+    let run = started.header("location").unwrap().to_owned();
+    let ended = ends(&page, &cookie, &run).await;
+    broker.rabbitmqctl(&["clear_policy", policy]).await.unwrap();
+    assert!(ended.body.contains("It failed: the broker refused a message"), "{}", ended.body);
+    let part = moved(&ended);
+    assert!((20..COUNT).contains(&part), "{part} were moved");
+    assert!(!ended.body.contains("Fate unknown"), "a discard has no fates: {}", ended.body);
+    fixture.has_depth(&bin, part).await;
+    fixture.has_depth(&fixture.parked(), COUNT - part).await;
+
+    let undo = format!("{run}/undo");
+    for offer in ["would put those messages there twice", &format!("action=\"{undo}\""), &format!("Moves {part} back")]
+    {
+        assert!(ended.body.contains(offer), "{offer}: {}", ended.body);
+    }
+    let form = ended.field("form");
+    let undone = page.post(&undo, &cookie, &[("form", &form), ("why", "a mistake")]).await;
+    let receipt = ends(&page, &cookie, undone.header("location").unwrap()).await;
+    assert_eq!(moved(&receipt), part, "{}", receipt.body);
+    fixture.has_depth(&fixture.parked(), COUNT).await;
+    fixture.has_depth(&bin, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::DiscardRequest;
+use rehop::parked::{DiscardRequest, Progress};
 
 use super::list::show_plan;
 use super::plan::command;
@@ -54,9 +54,17 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let mut request = DiscardRequest::default();
     (request.filter, request.expect, request.why) = (filter, expect, why);
     request.in_flight = Some(args.in_flight.number());
-    let mut printer = Printer::new();
-    let discarded = parked.discard(&request, |progress| printer.moved(progress), stop.cancelled()).await;
+    let (mut printer, mut seen) = (Printer::new(), None);
+    let observe = |progress: &Progress| {
+        printer.moved(progress);
+        seen = Some(progress.clone());
+    };
+    let discarded = parked.discard(&request, observe, stop.cancelled()).await;
     printer.end();
+    if let (Err(_), Some(Progress { run, tally, .. })) = (&discarded, seen.filter(|seen| seen.tally.moved > 0)) {
+        let moved = text::number(tally.moved);
+        output::notice(&format!("{moved} were discarded before the error; to undo it: {}", undo(&run, options)));
+    }
     let discarded = discarded?;
     if args.json {
         output::print(&text::json(&discarded)?)?;
@@ -64,11 +72,16 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         let mut lines = vec![format!("{} discarded", text::number(discarded.tally.moved))];
         lines.extend(answers::left(&discarded.tally));
         if discarded.tally.moved > 0 {
-            let restore = ["rehop", "parked", "restore", "--run", &discarded.run].map(str::to_owned);
-            lines.push(format!("to undo it: {}", command(restore.into_iter().chain(options.arguments()))));
+            lines.push(format!("to undo it: {}", undo(&discarded.run, options)));
         }
         lines.extend(discarded.stopped.as_ref().map(answers::stopped));
         output::print(&lines.join("\n"))?;
     }
     Ok(ExitCode::from(status::moved(discarded.stopped.is_some(), &discarded.tally)))
+}
+
+/// The command that moves back what this run has discarded.
+fn undo(run: &str, options: &Options) -> String {
+    let restore = ["rehop", "parked", "restore", "--run", run].map(str::to_owned);
+    command(restore.into_iter().chain(options.arguments()))
 }

@@ -50,6 +50,8 @@ struct One {
     again: Vec<(String, String)>,
     /// How many messages can be moved back.
     undo: Option<String>,
+    /// Copies were under way when it failed.
+    may_be_twice: bool,
     undone_by: Option<u64>,
 }
 
@@ -91,7 +93,8 @@ pub(super) async fn one(
         is_bad,
         cells,
         again,
-        undo: run.discarded().filter(|_| may_undo).map(|discarded| count(discarded.tally.moved)),
+        undo: run.undoable().filter(|_| may_undo).map(|discarded| count(discarded.moved)),
+        may_be_twice: matches!(phase, Phase::Failed { .. }),
         undone_by,
     }))
 }
@@ -188,15 +191,17 @@ fn in_words(phase: &Phase) -> (String, bool) {
             format!("The edited message is sent to queue {}. What became of it is not known yet.", edited.destination),
             true,
         ),
-        Phase::Failed(error) => (format!("It failed: {error}. Nothing is lost."), true),
+        Phase::Failed { error, .. } => (format!("It failed: {error}. Nothing is lost."), true),
     }
 }
 
 /// The numbers: the id of their element, what they are, and their text.
 fn cells(phase: &Phase) -> Vec<(&'static str, &'static str, String)> {
     let (tally, fates) = match phase {
-        Phase::Starting | Phase::Failed(_) => return of_tally(&Tally::default()),
-        Phase::Running(progress) => (&progress.tally, Some(&progress.fates)),
+        Phase::Starting | Phase::Failed { seen: None, .. } => return of_tally(&Tally::default()),
+        Phase::Running(progress) | Phase::Failed { seen: Some(progress), .. } => {
+            (&progress.tally, Some(&progress.fates))
+        }
         Phase::Replayed(replayed) => (&replayed.tally, Some(&replayed.fates)),
         Phase::Discarded(discarded) => (&discarded.tally, None),
         Phase::Restored(restored) => (&restored.tally, None),

@@ -9,10 +9,10 @@ mod warned;
 use std::path::PathBuf;
 
 use rehop::Failure;
-use rehop::testing::{Publish, Received, eventually};
+use rehop::testing::{Broker, Publish, Received, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, SOON};
+use crate::support::{Fixture, SOON, not_tried};
 use crate::tool::process::{Finished, Tool, variables};
 
 impl Fixture {
@@ -201,6 +201,35 @@ async fn a_discard_says_how_it_is_undone() {
     assert!(bare.out.contains("all 3 messages, 3 match"), "{}", bare.out);
     let other = fixture.parked_run("list", &["--destination", ""]).await;
     assert!(other.out.contains("0 match"), "{}", other.out);
+}
+
+/// The discarded queue takes a part and refuses the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_discard_that_failed_half_way_says_how_it_is_undone() {
+    const COUNT: u32 = 400;
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a discard that fails half way, because the broker is not ours");
+    }
+    let fixture = Fixture::new("undo-failed").await;
+    fixture.park_directly((0..COUNT).map(|n| message(n.to_string()))).await;
+    let (policy, bin) = (fixture.namespace.name(), format!("{}.discarded", fixture.namespace.name()));
+    let (pattern, full) =
+        (format!("^{}$", bin.replace('.', "\\.")), r#"{"max-length":20,"overflow":"reject-publish"}"#);
+    broker.rabbitmqctl(&["set_policy", policy, &pattern, full, "--apply-to", "queues"]).await.unwrap();
+    let discarded = fixture.parked_run("discard", &["--apply", "--why", "too many"]).await;
+    broker.rabbitmqctl(&["clear_policy", policy]).await.unwrap();
+    assert!(discarded.error(1).contains("the broker refused a message"), "{}", discarded.err);
+    let told = " were discarded before the error; to undo it: rehop parked restore --run ";
+    let (count, run) = discarded.err.lines().find_map(|line| line.split_once(told)).expect("it says how to undo it");
+    let count: u32 = count.parse().unwrap();
+    assert!((20..COUNT).contains(&count), "{count} were discarded");
+    fixture.has_depth(&bin, count).await;
+    let expect = count.to_string();
+    let restore = ["parked", "restore", "--run", run, "--apply", "--expect", &expect];
+    let restored = fixture.tool(&restore).finished().await;
+    assert_eq!(restored.code(), 0, "{}{}", restored.out, restored.err);
+    fixture.has_depth(&fixture.parked(), COUNT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
