@@ -82,5 +82,6 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         () = stop.cancelled() => {}
     }
     stop.cancelled().await;
+    page.shutdown().await;
     Ok(())
 }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::parked::{ListRequest, Listing, Parked, ParkedError};
 use crate::ui::address::Address;
 use crate::ui::refusal::Refusal;
+use crate::ui::work::Work;
 
 /// How many rows a page has.
 pub(super) const ROWS: usize = 100;
@@ -30,12 +31,12 @@ const LONGEST: Duration = Duration::from_secs(50);
 /// # Errors
 ///
 /// When it cannot be done, or takes longer than a request may. It then goes on to its end, and gives everything back.
-pub(super) async fn look<T, F>(look: impl Fn() -> F + Send + 'static) -> Result<T, Refusal>
+pub(super) async fn look<T, F>(work: &Work, look: impl Fn() -> F + Send + 'static) -> Result<T, Refusal>
 where
     F: Future<Output = Result<T, ParkedError>> + Send + 'static,
     T: Send + 'static,
 {
-    let looking = tokio::spawn(patiently(look));
+    let looking = work.spawn(patiently(look));
     match tokio::time::timeout(LONGEST, looking).await {
         Ok(Ok(seen)) => Ok(seen?),
         Ok(Err(error)) => match error.try_into_panic() {
@@ -65,9 +66,9 @@ where
 }
 
 /// Lists what an address asks for, within its window.
-pub(super) async fn list(parked: Parked, address: &Address) -> Result<Listing, Refusal> {
+pub(super) async fn list(work: &Work, parked: Parked, address: &Address) -> Result<Listing, Refusal> {
     let request = request(address, address.window());
-    look(move || {
+    look(work, move || {
         let (parked, request) = (parked.clone(), request.clone());
         async move { parked.list(&request).await }
     })
@@ -98,8 +99,11 @@ impl Reading {
 }
 
 /// Readings of whole queues, which go on while pages come and go.
-#[derive(Debug, Default)]
-pub(super) struct Readings(Mutex<VecDeque<Kept>>);
+#[derive(Debug)]
+pub(super) struct Readings {
+    work: Work,
+    kept: Mutex<VecDeque<Kept>>,
+}
 
 #[derive(Debug)]
 struct Kept {
@@ -118,6 +122,10 @@ impl Kept {
 }
 
 impl Readings {
+    pub(super) fn new(work: Work) -> Self {
+        Self { work, kept: Mutex::default() }
+    }
+
     /// The reading of all messages for this address: the one that is going on or has ended in this time, or a new one.
     pub(super) fn of(&self, parked: &Parked, address: &Address, age: Duration) -> watch::Receiver<Reading> {
         let (query, mut kept) = (address.clone().at_all().query(), self.lock());
@@ -127,7 +135,7 @@ impl Readings {
         }
         let (progress, reading) = watch::channel(Reading { seen: None, ended: None });
         let (parked, request) = (parked.clone(), request(address, None));
-        tokio::spawn(async move {
+        self.work.spawn(async move {
             let show =
                 |seen: &Listing| drop(progress.send_replace(Reading { seen: Some(Ok(seen.clone())), ended: None }));
             let seen = patiently(|| parked.list_observed(&request, show)).await;
@@ -146,7 +154,7 @@ impl Readings {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,6 +10,7 @@
 //! let page = rehop::ui::start(&settings, rehop::ui::Options::default()).await?;
 //! println!("open {}", page.address());
 //! rehop::shutdown_signal().await;
+//! page.shutdown().await;
 //! # Ok(()) }
 //! ```
 
@@ -33,8 +34,12 @@ mod state;
 mod statistics;
 mod timeline;
 mod tree;
+mod work;
+
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 pub use allowed::{Action, Allowed};
 pub use error::UiError;
@@ -47,6 +52,7 @@ use door::{Door, Hosts, PublicUrl};
 use listener::Listener;
 use overview::Plan;
 use state::State;
+use work::Work;
 
 /// How the page is served.
 #[derive(Debug, Clone)]
@@ -76,12 +82,16 @@ impl Default for Options {
     }
 }
 
-/// A page that is served. It ends when this is dropped.
+/// How long looks may take to give back what they hold, and replays to end, when the page does.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(8);
+
+/// A page that is served. It ends when this is dropped; [`shutdown`](Self::shutdown) also waits for what was begun from it.
 #[derive(Debug)]
 #[must_use = "the page ends when this is dropped"]
 pub struct Ui {
     address: String,
     server: AbortHandle,
+    work: Work,
 }
 
 impl Ui {
@@ -89,11 +99,29 @@ impl Ui {
     pub fn address(&self) -> &str {
         &self.address
     }
+
+    /// Ends the page: it answers nothing more, looks that are under way give back each message in its place, and replays, discards and
+    /// edits stop as by their stop button. This takes 8 seconds at most. What is still held when the process ends then is taken back by the
+    /// broker, perhaps in another order, and it may count that as a return of each message.
+    pub async fn shutdown(self) {
+        self.stop();
+        if timeout(SHUTDOWN_LIMIT, self.work.ended()).await.is_err() {
+            tracing::warn!(
+                "not everything that was begun from the page has ended within {}; the broker takes back what is still held",
+                humantime::format_duration(SHUTDOWN_LIMIT)
+            );
+        }
+    }
+
+    fn stop(&self) {
+        self.server.abort();
+        self.work.stop();
+    }
 }
 
 impl Drop for Ui {
     fn drop(&mut self) {
-        self.server.abort();
+        self.stop();
     }
 }
 
@@ -122,8 +150,9 @@ pub async fn start(settings: &Settings, options: Options) -> Result<Ui, UiError>
     let (door, token) = Door::new(hosts, cookie, is_https).map_err(failed)?;
     let address = format!("{origin}/enter?token={token}");
     let state = State::new(door, settings.clone(), plan, link, origin, options);
+    let work = state.work.clone();
     let server = tokio::spawn(server::serve(listener, pages::routes(state))).abort_handle();
-    Ok(Ui { address, server })
+    Ok(Ui { address, server, work })
 }
 
 /// It becomes a link, so it must not be a script.

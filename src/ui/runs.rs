@@ -10,6 +10,7 @@ use crate::parked::{
     DiscardRequest, Discarded, EditRequest, Edited, Filter, Parked, ParkedError, Progress, ReplayRequest, Replayed,
     RestoreRequest, Restored,
 };
+use crate::ui::work::Work;
 
 /// How many runs are remembered. One that still goes on is never forgotten.
 const REMEMBERED: usize = 50;
@@ -124,10 +125,17 @@ pub(super) struct About {
 }
 
 /// The runs since the start, the last ones first.
-#[derive(Debug, Default)]
-pub(super) struct Runs(Mutex<VecDeque<Arc<Run>>>);
+#[derive(Debug)]
+pub(super) struct Runs {
+    work: Work,
+    begun: Mutex<VecDeque<Arc<Run>>>,
+}
 
 impl Runs {
+    pub(super) fn new(work: Work) -> Self {
+        Self { work, begun: Mutex::default() }
+    }
+
     pub(super) fn start(&self, parked: Parked, operation: Operation, about: About) -> Arc<Run> {
         self.begin(parked, operation, about, None)
     }
@@ -151,10 +159,10 @@ impl Runs {
 
     fn begin(&self, parked: Parked, operation: Operation, about: About, undoes: Option<u64>) -> Arc<Run> {
         let (progress, phase) = watch::channel(Phase::Starting);
-        let stop = CancellationToken::new();
+        let stop = self.work.stop_one();
         let stopped = stop.clone().cancelled_owned();
         let is_discard = matches!(operation, Operation::Discard(_));
-        tokio::spawn(async move {
+        self.work.spawn(async move {
             let observe = |seen: &Progress| drop(progress.send_replace(Phase::Running(seen.clone())));
             let ended = match operation {
                 Operation::Replay(request) => parked.replay(&request, observe, stopped).await.map(Phase::Replayed),
@@ -185,6 +193,6 @@ impl Runs {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Run>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -22,6 +22,7 @@ use crate::ui::overview::{Overview, Plan};
 use crate::ui::refusal::Refusal;
 use crate::ui::runs::Runs;
 use crate::ui::statistics::Statistician;
+use crate::ui::work::Work;
 
 /// How old the depths may be that are shown. However many pages are open, the broker is asked no more often.
 const DEPTHS_AGE: Duration = Duration::from_secs(1);
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) door: Arc<Door>,
     pub(super) allowed: Allowed,
     pub(super) settings: Settings,
+    pub(super) work: Work,
     pub(super) readings: Readings,
     pub(super) runs: Runs,
     trace_url: Option<String>,
@@ -44,13 +46,15 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(door: Door, settings: Settings, plan: Plan, link: Link, origin: String, may: Options) -> Self {
+        let work = Work::default();
         Self {
             door: Arc::new(door),
             allowed: may.allowed,
             statistician: Statistician::new(settings.clone(), plan.names()),
             settings,
-            readings: Readings::default(),
-            runs: Runs::default(),
+            readings: Readings::new(work.clone()),
+            runs: Runs::new(work.clone()),
+            work,
             trace_url: may.trace_url,
             origin,
             link,
@@ -67,12 +71,17 @@ impl State {
 
     /// The messages that were discarded.
     pub(super) fn discarded(&self) -> Result<Parked, Refusal> {
-        Ok(Parked::open(&self.settings, Place::Discarded)?)
+        self.open(Place::Discarded)
     }
 
     /// The messages of the address's place.
     pub(super) fn parked(&self, address: &Address) -> Result<Parked, Refusal> {
-        Ok(Parked::open(&self.settings, address.place.clone())?)
+        self.open(address.place.clone())
+    }
+
+    /// The messages of a place. Looks at them hear when the page ends.
+    fn open(&self, place: Place) -> Result<Parked, Refusal> {
+        Ok(Parked::open(&self.settings, place)?.stopped_by(self.work.stopped()))
     }
 
     /// Where the trace of a message can be seen, if that was told and the message has one.

@@ -1,6 +1,7 @@
 mod acting;
 mod browser;
 mod door;
+mod ending;
 mod http;
 mod looking;
 mod sights;

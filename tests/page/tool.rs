@@ -5,6 +5,7 @@ use std::time::Instant;
 use rehop::testing::{Publish, eventually};
 
 use super::http::{ask, encode};
+use crate::process::Tool;
 use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,6 +65,18 @@ async fn the_command_of_the_compose_file_serves_the_page_where_its_port_is_publi
     assert!(ended.err.contains("allowed=read-only"), "{}", ended.err);
 }
 
+/// Opens the page of a process by the address that it prints. Returns its host and port, and the cookie of the session as a header line.
+pub(crate) async fn enter(tool: &Tool) -> (String, String) {
+    let is_printed = async || Ok::<_, String>(tool.out.text().contains('\n'));
+    eventually(SOON, "the address is printed", is_printed).await.unwrap();
+    let printed = tool.out.text();
+    let address = printed.trim().split_once("http://").unwrap().1;
+    let (authority, entrance) = address.split_once('/').unwrap();
+    let entered = ask(authority, &format!("/{entrance}"), "").await;
+    let cookie = format!("cookie: {}", entered.header("set-cookie").unwrap().split(';').next().unwrap());
+    (authority.to_owned(), cookie)
+}
+
 /// The most memory that a process has had so far, in KiB.
 #[cfg(target_os = "linux")]
 fn peak_memory(id: u32) -> u64 {
@@ -84,22 +97,16 @@ async fn the_memory_of_the_page_does_not_grow_with_the_queue() {
     fixture.client.publish_many((0..depth).map(message)).await.unwrap();
     fixture.has_depth(&parked, depth).await;
     let tool = fixture.tool(&["ui", "--queue", &fixture.queue, "--listen", "127.0.0.1:0", "--allow", "replay"]);
-    let is_printed = async || Ok::<_, String>(tool.out.text().contains('\n'));
-    eventually(SOON, "the address is printed", is_printed).await.unwrap();
-    let printed = tool.out.text();
-    let address = printed.trim().split_once("http://").unwrap().1;
-    let (authority, entrance) = address.split_once('/').unwrap();
-    let entered = ask(authority, &format!("/{entrance}"), "").await;
-    let cookie = format!("cookie: {}", entered.header("set-cookie").unwrap().split(';').next().unwrap());
+    let (authority, cookie) = enter(&tool).await;
     let at_rest = peak_memory(tool.id());
     let place = format!("queue={}", encode(&fixture.queue));
     let begun = Instant::now();
-    let first = ask(authority, &format!("/messages?{place}"), &cookie).await;
+    let first = ask(&authority, &format!("/messages?{place}"), &cookie).await;
     eprintln!("the first page of {depth} messages took {:?}", begun.elapsed());
     assert_eq!(first.status, 200, "{}", first.body);
     let begun = Instant::now();
     let planned = async || {
-        let plan = ask(authority, &format!("/plan/replay?{place}"), &cookie).await;
+        let plan = ask(&authority, &format!("/plan/replay?{place}"), &cookie).await;
         if plan.body.contains(&format!("name=\"expect\" value=\"{depth}\"")) { Ok(true) } else { Err(plan.body) }
     };
     eventually(SOON, "a plan of all messages", planned).await.unwrap();

@@ -40,8 +40,8 @@ pub(super) async fn page(
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Outcome {
     let (address, chain, parked) = subject(&state, &Fields(fields))?;
-    let (message, original) = body(parked.clone(), chain.clone()).await?;
-    if !state.allowed.contains(Action::Reveal) && is_masked(parked, chain, &original).await? {
+    let (message, original) = body(&state, parked.clone(), chain.clone()).await?;
+    if !state.allowed.contains(Action::Reveal) && is_masked(&state, parked, chain, &original).await? {
         return Err(Refusal::not_allowed(Action::Reveal));
     }
     let Some(text) = editable(&original) else {
@@ -62,7 +62,7 @@ pub(super) async fn start(Shared(state): Shared<Arc<State>>, Extension(fields): 
     let bad = |text: &str| Refusal::new(StatusCode::BAD_REQUEST, text);
     let why = fields.get("why").ok_or_else(|| bad("Say why, for the audit. Go back, and fill in the reason."))?;
     let written = fields.exact("body").ok_or_else(|| bad("The form has no body."))?;
-    let (_, original) = body(parked.clone(), chain.clone()).await?;
+    let (_, original) = body(&state, parked.clone(), chain.clone()).await?;
     let Some(before) = editable(&original).filter(|_| fields.get("original") == Some(fingerprint(&original).as_str()))
     else {
         return Err(Refusal::new(
@@ -91,8 +91,8 @@ fn subject(state: &State, fields: &Fields) -> Result<(Address, String, Parked), 
     Ok((address, chain, parked))
 }
 
-async fn body(parked: Parked, chain: String) -> Result<(ParkedMessage, Bytes), Refusal> {
-    let looking = looks::look(move || {
+async fn body(state: &State, parked: Parked, chain: String) -> Result<(ParkedMessage, Bytes), Refusal> {
+    let looking = looks::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), chain.clone());
         async move { parked.body(&chain).await }
     });
@@ -100,8 +100,8 @@ async fn body(parked: Parked, chain: String) -> Result<(ParkedMessage, Bytes), R
 }
 
 /// Whether something in the body is not to be seen.
-async fn is_masked(parked: Parked, chain: String, original: &[u8]) -> Result<bool, Refusal> {
-    let looking = looks::look(move || {
+async fn is_masked(state: &State, parked: Parked, chain: String, original: &[u8]) -> Result<bool, Refusal> {
+    let looking = looks::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), chain.clone());
         async move { parked.show(&chain, None).await }
     });

@@ -76,7 +76,7 @@ pub(super) async fn page(
     }
     let window = address.window();
     let wanted = chain.clone();
-    let details = looks::look(move || {
+    let details = looks::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), wanted.clone());
         async move {
             match parked.show(&chain, window).await {

@@ -73,7 +73,7 @@ pub(super) async fn page(
         let is_reading = !reading.is_complete();
         (reading.listing()?, is_reading)
     } else {
-        (looks::list(parked, &address).await?, false)
+        (looks::list(&state.work, parked, &address).await?, false)
     };
     Ok(html(&view(&state, &session, address, &listing, is_reading)))
 }
