@@ -15,6 +15,7 @@ mod telemetry {
     mod environment;
     mod jaeger;
     mod metrics;
+    mod moves;
     mod outage;
     mod ways;
 }

@@ -164,8 +164,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             return doctor::run(args, &cli.options).await;
         }
         Command::Ui(args) => {
-            logging::start(&cli.options, Lifetime::LongRunning)?;
-            ui::run(args, &cli.options).await?;
+            let telemetry = logging::start_with_telemetry(&cli.options, Lifetime::LongRunning, "rehop ui", false)?;
+            let served = ui::run(args, &cli.options).await;
+            logging::shut_down(telemetry).await;
+            served?;
         }
         Command::Config(args) => config::run(args, &cli.options)?,
         Command::Completions(args) => generate::completions(&args, Cli::command())?,

@@ -10,6 +10,9 @@ use super::{limits, output, signals};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
+Traces, metrics and logs go to an OpenTelemetry collector if a variable such as
+OTEL_EXPORTER_OTLP_ENDPOINT asks for it, as for `rehop relay`.
+
 Examples:
   rehop ui --namespace billing --queue orders
   rehop ui --queue orders --allow replay,discard

@@ -22,7 +22,7 @@ pub(crate) enum Move {
 }
 
 impl Move {
-    /// What this is called in the log.
+    /// What this is called in the log and in metrics.
     pub(crate) const fn as_str(&self) -> &'static str {
         match self {
             Self::Replay { .. } => "replay",

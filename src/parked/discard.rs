@@ -139,6 +139,7 @@ impl Parked {
         let mut ramp = Ramp::new(RampSettings::none());
         self.check_expected(session, (request.filter, request.expect), &mut ramp, &mut *stop).await?;
         let job = Job {
+            metrics: self.metrics(action.as_str()),
             action,
             filter: request.filter,
             to: None,

@@ -204,6 +204,7 @@ impl Parked {
             let moved = self.move_one(&message, &held, publishing, request, numbered).await;
             if moved.is_ok() {
                 look.ack([&held]);
+                self.metrics("edit").moved(1);
             } else {
                 look.keep(&held);
             }

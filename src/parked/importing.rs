@@ -28,6 +28,7 @@ use crate::parked::session::Session;
 use crate::parked::there::{There, identity};
 use crate::parked::watch::StopSignal;
 use crate::publish::channel;
+use crate::telemetry::metrics::MoveMetrics;
 use crate::timestamp::Timestamp;
 
 /// How an import ended.
@@ -136,7 +137,8 @@ impl Parked {
         imported: &mut Imported,
     ) -> Result<(), ParkedError> {
         let channel = session.publishing_channel().await?;
-        let mut unconfirmed = Unconfirmed { channel: &channel, answers: FuturesUnordered::new(), bytes: 0 };
+        let metrics = self.metrics("import");
+        let mut unconfirmed = Unconfirmed { channel: &channel, answers: FuturesUnordered::new(), bytes: 0, metrics };
         let ended = self.publish_new(session, &mut unconfirmed, there, messages, stop, imported).await;
         let drained = unconfirmed.drain(session.limit, &self.queue, imported).await;
         ended.and(drained)
@@ -242,6 +244,7 @@ struct Unconfirmed<'a> {
     answers: FuturesUnordered<BoxFuture<'a, (u64, lapin::Result<Confirmation>)>>,
     /// The size of their bodies.
     bytes: u64,
+    metrics: MoveMetrics,
 }
 
 impl Unconfirmed<'_> {
@@ -263,6 +266,9 @@ impl Unconfirmed<'_> {
     async fn answer(&mut self) -> Option<lapin::Result<Confirmation>> {
         let (size, answer) = self.answers.next().await?;
         self.bytes -= size;
+        if matches!(answer, Ok(Confirmation::Ack(None))) {
+            self.metrics.moved(1);
+        }
         Some(answer)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::parked::copies::Move;
 use crate::parked::filter::Filter;
 use crate::parked::limit::DeliveryLimit;
+use crate::telemetry::metrics::MoveMetrics;
 
 /// What is to be moved, and how fast.
 pub(crate) struct Job<'a> {
@@ -23,4 +24,5 @@ pub(crate) struct Job<'a> {
     /// The largest prefetch of one subscription.
     pub(crate) prefetch: u16,
     pub(crate) limit: DeliveryLimit,
+    pub(crate) metrics: MoveMetrics,
 }

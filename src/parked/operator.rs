@@ -19,6 +19,7 @@ use crate::parked::place::Place;
 use crate::parked::session::Session;
 use crate::parked::watch::StopSignal;
 use crate::settings::{BrokerSettings, Resolved, Settings, TopologyMode};
+use crate::telemetry::metrics::{Instruments, MoveMetrics};
 use crate::topology::{self, Names, Topology};
 
 /// Messages that rest in a queue, and what an operator can do with them.
@@ -210,6 +211,15 @@ impl Parked {
             Err(error) => return Err(error.into()),
         };
         Ok(DeliveryLimit::new(&self.queue, is_high, !session.nack_is_free, self.has_management))
+    }
+
+    /// Counts what an operation moves.
+    pub(super) fn metrics(&self, operation: &'static str) -> MoveMetrics {
+        let work_queue = match &self.interpreter.place {
+            Place::Queue(queue) => Some(queue.as_str()),
+            Place::Stray | Place::Discarded => None,
+        };
+        MoveMetrics::new(Instruments::new(), operation, &self.queue, work_queue)
     }
 
     /// Messages are given back long before the broker would take them back.

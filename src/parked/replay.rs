@@ -99,8 +99,10 @@ impl Parked {
             }
             Err(error) => return Err(error.into()),
         };
+        let action = Move::Replay { deadline: request.deadline };
         let job = Job {
-            action: Move::Replay { deadline: request.deadline },
+            metrics: self.metrics(action.as_str()),
+            action,
             filter: &request.filter,
             to: request.to.as_deref(),
             in_flight: in_flight(request.in_flight),

@@ -119,6 +119,7 @@ impl Carrier<'_> {
         }
         look.ack(&moved);
         self.tally.moved += moved.len() as u64;
+        self.job.metrics.moved(moved.len() as u64);
         if matches!(self.job.action, Move::Replay { .. }) {
             self.book.fates.sent += moved.len() as u64;
         }

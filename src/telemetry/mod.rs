@@ -109,7 +109,8 @@
 //! | `messaging.process.duration` | s, histogram | queue, system, operation, error | one run of a handler |
 //! | `rehop.settled` | counter | queue, `rehop.outcome`; `rehop.defer` if the handler deferred it | what happened to deliveries |
 //! | `rehop.parked` | counter | queue, `rehop.reason` | messages parked by rehop, not by the broker |
-//! | `rehop.replayed` | counter | queue, `rehop.outcome` | replayed messages whose chain ended: `ack` is success |
+//! | `rehop.parked.moved` | counter | `rehop.operation`, `rehop.parked_queue`; the work queue, if they are its parked messages | messages at rest that operators moved, with the tool, the page or [`parked`](crate::parked), counted when the copy is confirmed: `replay`, `discard`, `restore`, `edit` or `import` |
+//! | `rehop.replayed` | counter | queue, `rehop.outcome` | replayed messages whose chain ended, counted by their consumer: `ack` is success |
 //! | `rehop.wait.lateness` | s, histogram | queue | how much later than due a message returned |
 //! | `rehop.chain.duration` | s, histogram | queue, `rehop.outcome` | from the first delivery to the end |
 //! | `rehop.chain.attempts` | histogram | queue, `rehop.outcome` | attempts of a finished chain |

@@ -33,8 +33,10 @@ pub(crate) const CHAIN_ID: &str = "rehop.chain_id";
 pub(crate) const FINAL: &str = "rehop.final";
 /// True if the clocks of two machines disagreed and a time had to be adjusted.
 pub(crate) const CLOCK_SKEW: &str = "rehop.clock_skew";
-/// A queue that keeps parked messages.
+/// A queue in which messages rest: parked ones, and for an operator also stray and discarded ones.
 pub(crate) const PARKED_QUEUE: &str = "rehop.parked_queue";
+/// What an operator does with messages at rest.
+pub(crate) const OPERATION: &str = "rehop.operation";
 /// Names the replay that sent a message back.
 pub(crate) const REPLAY_RUN: &str = "rehop.replay_run";
 pub(crate) const NAMESPACE: &str = "rehop.namespace";
@@ -46,6 +48,7 @@ pub(crate) const PROCESS_DURATION: &str = "messaging.process.duration";
 pub(crate) const SETTLED: &str = "rehop.settled";
 pub(crate) const PARKED: &str = "rehop.parked";
 pub(crate) const PARKED_DEPTH: &str = "rehop.parked.depth";
+pub(crate) const PARKED_MOVED: &str = "rehop.parked.moved";
 pub(crate) const REPLAYED: &str = "rehop.replayed";
 pub(crate) const WAIT_LATENESS: &str = "rehop.wait.lateness";
 pub(crate) const CHAIN_DURATION: &str = "rehop.chain.duration";

@@ -1,10 +1,12 @@
-//! How `rehop ui` ends while pages look at messages.
+//! How `rehop ui` ends: what its pages hold goes back, and what they did is exported.
 
 use rehop::testing::{Broker, Proxy, Publish};
 
-use super::http::{ask, encode};
+use super::http::{ask, encode, submit};
+use super::stock;
 use super::tool::enter;
-use crate::process::Tool;
+use crate::endpoint::{Arrived, Endpoint, with};
+use crate::process::{Tool, variables};
 use crate::support::Fixture;
 
 /// Messages of a kilobyte. Looking at more than 257 of them takes several subscriptions.
@@ -13,7 +15,7 @@ const COUNT: u32 = 2_000;
 const SLOWLY: u64 = 200_000;
 
 /// Parked messages behind a slow connection.
-async fn stock(test: &str) -> (Fixture, Proxy) {
+async fn slow_stock(test: &str) -> (Fixture, Proxy) {
     let (fixture, proxy) = Fixture::behind_proxy(test).await;
     let parked = fixture.parked();
     let message = |n: u32| Publish::to_queue(&parked).body("x".repeat(1_024)).message_id(n.to_string());
@@ -43,7 +45,7 @@ async fn counts_returns() -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_the_looks_of_pages_and_each_message_is_in_its_place_before_the_process_ends() {
     for (more, left) in [("", COUNT - 1_000), ("&all=1", 0)] {
-        let (fixture, proxy) = stock("ui-end").await;
+        let (fixture, proxy) = slow_stock("ui-end").await;
         let tool = looking(&fixture, &proxy, more, left).await;
         tool.signal("INT");
         tool.logs("a second signal stops immediately").await;
@@ -63,7 +65,7 @@ async fn a_signal_ends_the_looks_of_pages_and_each_message_is_in_its_place_befor
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_does_not_answer_keeps_the_page_from_ending_for_a_few_seconds_only() {
-    let (fixture, proxy) = stock("ui-end-stuck").await;
+    let (fixture, proxy) = slow_stock("ui-end-stuck").await;
     let tool = looking(&fixture, &proxy, "&all=1", 0).await;
     proxy.pause();
     tool.signal("TERM");
@@ -72,4 +74,35 @@ async fn a_broker_that_does_not_answer_keeps_the_page_from_ending_for_a_few_seco
     assert!(ended.err.contains("not everything that was begun from the page has ended within 8s"), "{}", ended.err);
     proxy.cut();
     fixture.has_depth(&fixture.parked(), COUNT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_moved_from_a_page_is_exported_before_the_process_ends() {
+    let fixture = Fixture::new("ui-end-counted").await;
+    fixture.declare().await;
+    stock::park_bytes(&fixture, b"x".to_vec(), "one").await;
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let collector = Endpoint::start(|_| async { with(200, "content-type", "application/x-protobuf") }).await;
+    let mut environment = variables(&fixture.settings);
+    for (name, value) in [
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", collector.url.as_str()),
+        ("OTEL_TRACES_EXPORTER", "none"),
+        ("OTEL_LOGS_EXPORTER", "none"),
+    ] {
+        environment.push((name.to_owned(), value.to_owned()));
+    }
+    let arguments = ["ui", "--queue", &fixture.queue, "--listen", "127.0.0.1:0", "--allow", "discard"];
+    let tool = Tool::start(&arguments, environment);
+    let (authority, cookie) = enter(&tool).await;
+    let plan = ask(&authority, &format!("/plan/discard?queue={}", encode(&fixture.queue)), &cookie).await;
+    let form = plan.field("form");
+    let fields = [("form", form.as_str()), ("expect", "1"), ("queue", &fixture.queue), ("why", "a test")];
+    let begun = submit(&authority, "/plan/discard", &cookie, &fields).await;
+    assert_eq!(begun.status, 303, "{begun:?}");
+    fixture.has_depth(&format!("{}.discarded", fixture.namespace.name()), 1).await;
+    tool.stop().await;
+    // Texts are written as they are, between numbers.
+    let exported: Vec<_> = collector.arrived().iter().map(Arrived::text).collect();
+    let parts = ["rehop.parked.moved", "discard", &fixture.parked(), "rehop ui"];
+    assert!(exported.iter().any(|text| parts.iter().all(|part| text.contains(part))), "{parts:?} are in {exported:?}");
 }

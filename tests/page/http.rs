@@ -89,8 +89,7 @@ impl Served {
     }
 
     pub(crate) async fn post(&self, path: &str, cookie: &str, fields: &[(&str, &str)]) -> Answer {
-        let pairs: Vec<_> = fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
-        self.request("POST", path, &[cookie, "sec-fetch-site: same-origin"], &pairs.join("&")).await
+        self.request("POST", path, &[cookie, "sec-fetch-site: same-origin"], &form(fields)).await
     }
 }
 
@@ -98,6 +97,21 @@ impl Served {
 pub(crate) async fn ask(authority: &str, path: &str, header: &str) -> Answer {
     let head = format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n{header}");
     send(TcpStream::connect(authority).await.unwrap(), &head, "").await
+}
+
+/// What a page answers to a form that another process serves.
+pub(crate) async fn submit(authority: &str, path: &str, header: &str, fields: &[(&str, &str)]) -> Answer {
+    let body = form(fields);
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {authority}\r\n{header}\r\nsec-fetch-site: same-origin\r\ncontent-length: {}\r\n\
+         content-type: application/x-www-form-urlencoded",
+        body.len()
+    );
+    send(TcpStream::connect(authority).await.unwrap(), &head, &body).await
+}
+
+fn form(fields: &[(&str, &str)]) -> String {
+    fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect::<Vec<_>>().join("&")
 }
 
 pub(crate) fn encode(text: &str) -> String {

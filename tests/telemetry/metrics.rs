@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, NumberDataPoint};
+use rehop::parked::{DiscardRequest, Parked, Place};
 use rehop::testing::eventually;
 use rehop::{Failure, Message, Publish, Publisher};
 use serde_json::json;
@@ -17,7 +18,7 @@ use crate::support::{Fixture, Log, SOON};
 use crate::{collector, flush};
 
 const TEMPLATE: &str = "messaging.destination.template";
-const ALLOWED: [&str; 9] = [
+const ALLOWED: [&str; 10] = [
     "messaging.system",
     "messaging.operation.name",
     TEMPLATE,
@@ -27,6 +28,7 @@ const ALLOWED: [&str; 9] = [
     "rehop.reason",
     "rehop.namespace",
     "rehop.parked_queue",
+    "rehop.operation",
 ];
 
 /// One point's attributes.
@@ -133,6 +135,9 @@ async fn every_metric_that_is_used_arrives_and_no_attribute_is_unbounded() {
     .unwrap();
     proxy.delay(Duration::ZERO);
     running.stop().await;
+    let operator = Parked::open(&fixture.settings, Place::queue(&fixture.queue)).unwrap();
+    let discarded = operator.discard(&DiscardRequest::default(), |_| {}, std::future::pending()).await.unwrap();
+    assert!(discarded.tally.moved > 0, "{discarded:?}");
 
     let metrics = newest().await;
     let queue = Some(&fixture.queue);
@@ -146,7 +151,7 @@ async fn every_metric_that_is_used_arrives_and_no_attribute_is_unbounded() {
         for attributes in of(&metrics, &metric.name) {
             if metric.name == "rehop.stray" {
                 assert_eq!(attributes["rehop.namespace"], fixture.namespace.name());
-            } else if metric.name == "rehop.parked.depth" {
+            } else if ["rehop.parked.depth", "rehop.parked.moved"].contains(&metric.name.as_str()) {
                 assert_eq!((attributes.get(TEMPLATE), &attributes["rehop.parked_queue"]), (queue, &fixture.parked()));
             } else if !about_copies.contains(&metric.name.as_str()) {
                 assert_eq!(attributes.get(TEMPLATE), queue, "{} is about the work queue", metric.name);

@@ -25,6 +25,9 @@ use super::{limits, output, signals};
 use status::STOPPED;
 
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Traces, metrics and logs go to an OpenTelemetry collector if a variable such as
+OTEL_EXPORTER_OTLP_ENDPOINT asks for it, as for `rehop relay`.")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,

@@ -1,5 +1,6 @@
 //! `rehop parked`: what it prints, and what it does.
 
+mod counted;
 mod hostile;
 mod logged;
 mod stopped;
