@@ -107,7 +107,7 @@ async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_hand
     let queue = fixture.settings.queue_mut(&fixture.queue);
     (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
     fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
-    fixture.consume().handler_timeout = Some(Duration::from_secs(1));
+    fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
     (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(12), Some(12));
     let (policy, pattern) =
         (fixture.namespace.name().to_owned(), format!("^{}$", fixture.parked().replace('.', "\\.")));

@@ -9,7 +9,7 @@ use crate::doctor::check::Check;
 use crate::doctor::observed::{Management, Observed, QueueDetails, Subscription};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
-use crate::settings::{QueueConfig, WaitStrategy};
+use crate::settings::{Declare, QueueConfig, WaitStrategy};
 use crate::topology::Role;
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
