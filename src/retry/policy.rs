@@ -203,16 +203,6 @@ impl RetryPolicy {
         }
     }
 
-    /// The longest time for which a message is held, if its handler always takes all of its time.
-    pub(crate) fn longest_hold(&self, handler_timeout: Duration) -> Duration {
-        let attempts = u32::try_from(self.max_attempts()).unwrap_or(u32::MAX);
-        let longest = self.delays.iter().max().copied().unwrap_or_default();
-        let waits = self.delays.iter().fold(Duration::ZERO, |sum, delay| {
-            sum.saturating_add(if self.jitter == Jitter::Decorrelated { longest } else { *delay })
-        });
-        waits.saturating_add(handler_timeout.saturating_mul(attempts))
-    }
-
     /// The longest delay that a [`Failure::after`] may ask for. With strategy `tiers`: eight times the longest of the policy's
     /// delays, and [`MAX_DELAY`](crate::MAX_DELAY) at most. On the ladder, also by `after = "ladder"`: `ladder.max`. With
     /// `delayed-exchange`: 24 days. With `native`: its delay. With `in-process` it is [`MAX_DELAY`](crate::MAX_DELAY), and what a
@@ -230,9 +220,16 @@ impl RetryPolicy {
         self.strategy.kind()
     }
 
-    /// How long the policy's waits last in all, at most: a message that always fails, and asks for no other delays, is parked after
-    /// this time, and the time that its attempts take.
-    pub fn longest_chain(&self) -> Duration {
+    /// How long a message that always fails takes at most until it is parked, if each of its [attempts](Self::max_attempts) lasts for
+    /// `handler_timeout`: those, and its [waits](Self::total_wait). It takes longer if it finds no free handler when it is due, if it is
+    /// deferred, if a failure asks for another delay, or after a crash.
+    pub fn longest_chain(&self, handler_timeout: Duration) -> Duration {
+        let attempts = u32::try_from(self.max_attempts()).unwrap_or(u32::MAX);
+        self.total_wait().saturating_add(handler_timeout.saturating_mul(attempts))
+    }
+
+    /// How long the policy's waits last in all, at most, if no failure asks for another delay.
+    pub fn total_wait(&self) -> Duration {
         let longest = self.delays.iter().max().copied().unwrap_or_default();
         let waits = self.delays.iter().map(|delay| match self.jitter {
             // Each of them may be as long as the longest.
@@ -406,6 +403,25 @@ mod tests {
         assert!(error.starts_with("delays: ") && error.contains("\"ladder\""), "{error}");
         let defers = |max_defers| self::wrong(PolicyValues { max_defers, ..values() });
         assert_eq!([0, 10_000, 10_001].map(defers), [None, None, Some("max_defers")]);
+    }
+
+    #[test]
+    fn the_longest_chain_is_all_waits_as_they_are_routed_and_all_attempts() {
+        let check = |strategy, jitter, delays: &[u64], waits: u64, attempts: u64| {
+            let delays = Backoff::List(delays.iter().copied().map(Duration::from_secs).collect());
+            let policy = RetryPolicy::checked(PolicyValues { strategy, jitter, delays, ..values() }).unwrap();
+            assert_eq!(policy.total_wait(), Duration::from_secs(waits), "{strategy} with {jitter:?}");
+            let chain = Duration::from_secs(waits + 30 * attempts);
+            assert_eq!(policy.longest_chain(Duration::from_secs(30)), chain, "{strategy} with {jitter:?}");
+        };
+        check(WaitStrategy::Tiers, Jitter::None, &[], 0, 2);
+        check(WaitStrategy::Tiers, Jitter::None, &[10, 60, 600], 670, 8);
+        check(WaitStrategy::Ladder, Jitter::None, &[10, 60, 600], 710, 8);
+        check(WaitStrategy::Ladder, Jitter::Full, &[10, 60, 600], 710, 8);
+        check(WaitStrategy::InProcess, Jitter::Equal, &[10, 60, 600], 670, 8);
+        check(WaitStrategy::InProcess, Jitter::Decorrelated, &[10, 60, 600], 1_800, 8);
+        check(WaitStrategy::DelayedExchange, Jitter::None, &[10, 60], 70, 6);
+        check(WaitStrategy::Native, Jitter::None, &[30, 30], 60, 4);
     }
 
     #[test]

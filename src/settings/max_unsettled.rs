@@ -54,7 +54,7 @@ impl QueueConfig {
     /// Those that do not end within the ack timeout go back, which the broker counts, so none may be so far back that it is parked
     /// untried.
     fn in_one_line(&self, ack_timeout: Duration) -> u16 {
-        let longest = self.policy.longest_hold(self.handler_timeout).as_millis().max(1);
+        let longest = self.policy.longest_chain(self.handler_timeout).as_millis().max(1);
         let in_time = (ordered_hold_limit(ack_timeout).as_millis() / longest).max(1);
         let rounds = u128::from(self.policy.delivery_limit / 2).max(1);
         u16::try_from(in_time.saturating_mul(rounds)).unwrap_or(u16::MAX)

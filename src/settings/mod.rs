@@ -304,6 +304,27 @@ impl Settings {
     pub fn policy(&self, queue: &str) -> Result<crate::RetryPolicy, SettingsError> {
         Ok(self.resolve()?.queue(queue)?.policy)
     }
+
+    /// How long a message of this queue that always fails takes at most until it is parked, if each attempt lasts for
+    /// `consume.handler_timeout`: see [`RetryPolicy::longest_chain`](crate::RetryPolicy::longest_chain).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), rehop::settings::SettingsError> {
+    /// use std::time::Duration;
+    ///
+    /// let settings = rehop::Settings::default();
+    /// // Waits of 10 s, 1 min and 10 min, and eight attempts of a minute each.
+    /// assert_eq!(settings.longest_chain("orders")?, Duration::from_secs(670 + 480));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the settings contradict themselves.
+    pub fn longest_chain(&self, queue: &str) -> Result<Duration, SettingsError> {
+        let config = self.resolve()?.queue(queue)?;
+        Ok(config.policy.longest_chain(config.handler_timeout))
+    }
 }
 
 impl Default for Settings {

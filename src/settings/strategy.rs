@@ -53,7 +53,7 @@ impl QueueConfig {
     }
 
     fn check_hold(&self, ack_timeout: Duration, at: &dyn Fn(&str) -> String) -> Result<(), SettingsError> {
-        let (hold, attempts) = (self.policy.longest_hold(self.handler_timeout), self.policy.max_attempts());
+        let (hold, attempts) = (self.policy.longest_chain(self.handler_timeout), self.policy.max_attempts());
         if hold <= ack_timeout.saturating_sub(MARGIN) {
             return Ok(());
         }

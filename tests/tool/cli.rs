@@ -195,7 +195,8 @@ async fn topology_show_prints_one_topology_in_three_ways() {
     assert_eq!(
         topology["limits"][0],
         json!({
-            "queue": "orders", "strategy": "tiers", "max_attempts": 8, "max_deliveries": 44, "max_wait_ms": 670_000, "wait_queues": 3,
+            "queue": "orders", "strategy": "tiers", "max_attempts": 8, "max_deliveries": 44, "max_wait_ms": 670_000,
+            "longest_chain_ms": 1_150_000, "wait_queues": 3,
         })
     );
     assert_eq!(topology["queue_count"], 8);
@@ -210,7 +211,7 @@ async fn topology_show_prints_one_topology_in_three_ways() {
 #[tokio::test]
 async fn topology_show_prints_for_each_way_to_wait_what_it_allows_and_needs() {
     let queues = "queues=[{queue=tiers},{queue=ladder,retry={strategy=ladder}},\
-                  {queue=native,retry={strategy=native,delays=[30s,30s]}},\
+                  {queue=native,retry={strategy=native,delays=[30s,30s]},consume={handler_timeout=5s}},\
                   {queue=held,retry={strategy=in-process,delays=[1s,5s]}},\
                   {queue=whole,retry={strategy=in-process,delays=[1s]},consume={order=queue}},\
                   {queue=keys,retry={strategy=in-process,delays=[10s,1m]},consume={order={header=customer}}}]";
@@ -221,25 +222,28 @@ async fn topology_show_prints_for_each_way_to_wait_what_it_allows_and_needs() {
         let all = topology["limits"].as_array().unwrap();
         let limits = all.iter().find(|limits| limits["queue"] == queue).unwrap();
         let number = |key: &str| limits[key].as_u64();
-        let keys = ["max_attempts", "max_deliveries", "max_wait_ms", "wait_queues", "max_unsettled"];
+        let keys =
+            ["max_attempts", "max_deliveries", "max_wait_ms", "longest_chain_ms", "wait_queues", "max_unsettled"];
         (limits["strategy"].as_str().unwrap().to_owned(), keys.map(number))
     };
-    let check = |queue: &str, strategy: &str, numbers: [u64; 4], max_unsettled: Option<u64>| {
-        let [attempts, deliveries, wait, queues] = numbers.map(Some);
-        let expected = [attempts, deliveries, wait, queues, max_unsettled];
+    let check = |queue: &str, strategy: &str, numbers: [u64; 5], max_unsettled: Option<u64>| {
+        let [attempts, deliveries, wait, chain, queues] = numbers.map(Some);
+        let expected = [attempts, deliveries, wait, chain, queues, max_unsettled];
         assert_eq!(limits(queue), (strategy.to_owned(), expected), "{queue}");
     };
-    check("tiers", "tiers", [8, 44, 670_000, 3], None);
+    // An attempt may last for a minute, except where the queue says otherwise.
+    check("tiers", "tiers", [8, 44, 670_000, 1_150_000, 3], None);
     // 600 s are rounded up to 640 s.
-    check("ladder", "ladder", [8, 44, 710_000, 22], None);
-    check("native", "native", [4, 13, 60_000, 0], None);
-    check("held", "in-process", [6, 11, 6_000, 0], None);
-    check("whole", "in-process", [4, 11, 1_000, 0], Some(1));
-    check("keys", "in-process", [6, 11, 70_000, 0], Some(20));
+    check("ladder", "ladder", [8, 44, 710_000, 1_190_000, 22], None);
+    check("native", "native", [4, 13, 60_000, 80_000, 0], None);
+    check("held", "in-process", [6, 11, 6_000, 366_000, 0], None);
+    check("whole", "in-process", [4, 11, 1_000, 241_000, 0], Some(1));
+    check("keys", "in-process", [6, 11, 70_000, 430_000, 0], Some(20));
     let names: Vec<_> = topology["queues"].as_array().unwrap().iter().map(|queue| &queue["name"]).collect();
     // Six work queues and their parked ones, the stray queue, three tiers and 22 rungs.
     assert_eq!((&topology["queue_count"], names.len()), (&json!(38), 38), "{names:?}");
     let table = run(&show, &[]).await.out;
+    assert!(table.contains("11m 50s") && table.contains("19m 50s"), "the waits and the chain of the ladder: {table}");
     for line in ["keys: one process at a time consumes it in order, and holds 20 messages at most", "38 queues in all"]
     {
         assert!(table.lines().any(|it| it == line), "{line} is missing: {table}");

@@ -27,8 +27,9 @@ pub(super) struct Args {
 enum Command {
     /// Print the exchanges, queues and bindings, without contacting the broker
     ///
-    /// For each queue it also prints the most attempts that a message can get if it keeps failing, and the most deliveries if it
-    /// also crashes its consumer; for an ordered queue also how many messages its consumer holds at most.
+    /// For each queue it also prints the most attempts that a message can get if it keeps failing, how long these and the waits
+    /// between them take at most, and the most deliveries if it also crashes its consumer; for an ordered queue also how many
+    /// messages its consumer holds at most.
     #[command(after_long_help = "\
 Examples:
   rehop topology show --queue orders

@@ -32,6 +32,8 @@ struct Limits {
     max_deliveries: u64,
     /// How long the waits of the policy last in all, if its handler always fails and asks for no other delays.
     max_wait_ms: u64,
+    /// The same with its attempts, if each of them lasts for `consume.handler_timeout`.
+    longest_chain_ms: u64,
     /// How many of the queues it waits in; other queues of the namespace may share them.
     wait_queues: usize,
     /// How many messages the process that consumes it holds at most, if it is ordered.
@@ -48,7 +50,8 @@ impl Needs {
                 max_attempts: policy.max_attempts(),
                 max_deliveries: policy.max_deliveries(),
                 strategy: policy.strategy(),
-                max_wait_ms: u64::try_from(policy.longest_chain().as_millis()).unwrap_or(u64::MAX),
+                max_wait_ms: millis(policy.total_wait()),
+                longest_chain_ms: millis(settings.longest_chain(&queue.queue)?),
                 wait_queues: wait_queues_of(settings, queue)?,
                 max_unsettled: is_ordered(settings, queue).then(|| settings.max_unsettled(&queue.queue)).transpose()?,
             })
@@ -86,6 +89,7 @@ impl Needs {
             "MAX ATTEMPTS",
             "MAX DELIVERIES, WITH CRASHES",
             "MAX WAIT IN ALL",
+            "LONGEST CHAIN, WITH ATTEMPTS",
             "WAIT QUEUES",
         ]);
         for limit in &self.limits {
@@ -94,7 +98,8 @@ impl Needs {
                 limit.strategy.to_string(),
                 limit.max_attempts.to_string(),
                 limit.max_deliveries.to_string(),
-                humantime::format_duration(Duration::from_millis(limit.max_wait_ms)).to_string(),
+                text(limit.max_wait_ms),
+                text(limit.longest_chain_ms),
                 limit.wait_queues.to_string(),
             ]);
         }
@@ -121,6 +126,14 @@ fn wait_queues_of(settings: &Settings, queue: &QueueSettings) -> anyhow::Result<
 fn is_ordered(settings: &Settings, queue: &QueueSettings) -> bool {
     let order = queue.consume.order.as_ref().or(settings.consume.order.as_ref());
     order.is_some_and(Order::is_kept)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn text(millis: u64) -> String {
+    humantime::format_duration(Duration::from_millis(millis)).to_string()
 }
 
 fn lines(arguments: &Arguments) -> String {

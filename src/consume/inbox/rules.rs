@@ -32,7 +32,7 @@ impl Rules {
         let hold_limit = ack_timeout.saturating_sub(config.handler_timeout).min(ack_timeout / 2);
         let hold_limit = match config.policy.strategy.kind() {
             WaitStrategy::InProcess => {
-                hold_limit.min(ack_timeout.saturating_sub(config.policy.longest_hold(config.handler_timeout)) / 2)
+                hold_limit.min(ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2)
             }
             _ => hold_limit,
         };

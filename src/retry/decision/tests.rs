@@ -133,7 +133,7 @@ fn the_attempts_before_each_attempt_follow_from_the_strategy() {
     assert_eq!(most(wait::WaitStrategy::Native), (5, 8));
     assert_eq!(most(wait::WaitStrategy::InProcess), (9, 6));
     let held = policy_of(wait::WaitStrategy::InProcess, 1, &[300, 200]);
-    assert_eq!(held.longest_hold(after(10)), after(560));
+    assert_eq!(held.longest_chain(after(10)), after(560));
 }
 
 #[test]
