@@ -144,6 +144,16 @@ mod tests {
         assert_eq!(judge(&mut unanswered, replies).closed.map(|cause| cause.code), Some(Some(406)));
     }
 
+    #[test]
+    fn of_failures_that_say_as_much_the_first_counts() {
+        for code in [None, Some(406)] {
+            let failed = |text: &str| Reply::Failed(Cause { code, text: text.to_owned() });
+            let replies = vec![(A, failed("first")), (B, failed("second")), (C, failed("third"))];
+            let closed = judge(&mut all_sent(), replies).closed;
+            assert_eq!(closed, Some(Cause { code, text: "first".to_owned() }));
+        }
+    }
+
     prop_compose! {
         /// Which copies are returned, and the results of all of them in an order that broker and channel may choose: the first of
         /// a copy's two slots is its return, the second its ack, and at some slot the channel ends. Some copies are sent too late.

@@ -77,6 +77,12 @@ mod tests {
     }
 
     #[test]
+    fn an_ordered_queue_may_hold_a_delivery_for_nearly_all_of_the_ack_timeout() {
+        let limit = |timeout| ordered_hold_limit(Duration::from_secs(timeout)).as_secs();
+        assert_eq!([100, 600, 1_800].map(limit), [95, 570, 1_770]);
+    }
+
+    #[test]
     fn a_queue_that_is_ordered_as_a_whole_holds_one_message_and_an_unordered_one_as_many_as_it_says() {
         assert_eq!(ordered(Order::Queue).max_unsettled("orders"), Ok(1));
         assert_eq!(ordered(Order::None).max_unsettled("orders"), Ok(100));
