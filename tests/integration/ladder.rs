@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rehop::settings::{AskedDelays, BindingSettings, Jitter, MaxAge, TopologyMode, WaitStrategy};
+use rehop::settings::{AskedDelays, BindingSettings, MaxAge, TopologyMode, WaitStrategy};
 use rehop::testing::{Publish, eventually};
 use rehop::topology::Role;
-use rehop::{Consumer, Failure, HeaderValue, Raw, Topology};
+use rehop::{Consumer, Failure, Raw, Topology};
 use serde_json::json;
 
 use super::native;
@@ -127,35 +127,6 @@ async fn with_after_ladder_an_asked_delay_is_one_copy_and_tiers_take_the_policys
     run.stop().await;
     assert_eq!(parked.headers["rehop-reason"], "delay_too_long");
     assert_eq!(failures(&parked)[0]["message"], "asked to wait 1s 601ms, but ladder.max allows 1s 600ms at most: busy");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn jittered_waits_differ_and_stay_within_their_delay() {
-    let mut fixture = on_ladder("jitter").await;
-    fixture.retry().delays = millis([1_600]);
-    fixture.retry().jitter = Some(Jitter::Full);
-    let waits = Log::default();
-    let log = waits.clone();
-    let run = fixture
-        .serve(move |message| {
-            let number = |name: &str| match message.header(name) {
-                Some(HeaderValue::Int(number)) => number,
-                other => panic!("{name} is {other:?}"),
-            };
-            let is_first = message.attempt() == 1;
-            if !is_first {
-                log.push(number("rehop-due-at") - number("rehop-waiting-since"));
-            }
-            async move { if is_first { Err(Failure::transient("no")) } else { Ok(()) } }
-        })
-        .await;
-    for index in 0..30 {
-        fixture.publish(&index.to_string()).await;
-    }
-    let waits = waits.reaches(30).await;
-    run.stop().await;
-    assert!(waits.iter().all(|wait| (100..=1_600).contains(wait)), "{waits:?}");
-    assert!(waits.iter().collect::<BTreeSet<_>>().len() >= 3, "{waits:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

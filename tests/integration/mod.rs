@@ -8,6 +8,7 @@ mod delayed;
 mod endings;
 mod handlers;
 mod holding;
+mod jitter;
 mod keeping;
 mod ladder;
 mod looking;
