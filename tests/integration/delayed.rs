@@ -52,17 +52,22 @@ async fn waits_twice(fixture: &mut Fixture) {
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
 }
 
-/// A fanout exchange and one wait queue, which give every message the same delay.
+/// A fanout exchange and one wait queue, which give every message the same delay. A service would declare the plugin's exchange, so it
+/// must only check its topology.
+pub(super) async fn stand_in(fixture: &Fixture, delay: Duration) {
+    let name = |rest: &str| format!("{}.{rest}", fixture.namespace.name());
+    let (exchange, queue, ttl) = (name("delay"), fixture.namespace.queue("stand-in"), delay.as_millis() as u64);
+    fixture.client.declare_exchange(&exchange, "fanout", json!({})).await.unwrap();
+    let arguments = json!({ "x-queue-type": "quorum", "x-message-ttl": ttl, "x-dead-letter-exchange": name("return") });
+    fixture.client.declare_queue(&queue, arguments).await.unwrap();
+    fixture.client.bind(&queue, &exchange, "", json!({})).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_for_the_delayed_exchange_is_used_as_it_is_found() {
     let mut fixture = Fixture::new("stand-in").await;
     fixture.declare().await;
-    let name = |rest: &str| format!("{}.{rest}", fixture.namespace.name());
-    let (delay, queue) = (name("delay"), fixture.namespace.queue("stand-in"));
-    fixture.client.declare_exchange(&delay, "fanout", json!({})).await.unwrap();
-    let arguments = json!({ "x-queue-type": "quorum", "x-message-ttl": 300, "x-dead-letter-exchange": name("return") });
-    fixture.client.declare_queue(&queue, arguments).await.unwrap();
-    fixture.client.bind(&queue, &delay, "", json!({})).await.unwrap();
+    stand_in(&fixture, Duration::from_millis(300)).await;
     fixture.settings.topology = TopologyMode::Check;
     fixture.retry().strategy = Some(WaitStrategy::DelayedExchange);
     fixture.retry().delays = millis([300, 300]);

@@ -9,7 +9,7 @@ use rehop::topology::Role;
 use rehop::{Consumer, Failure, Raw, Topology};
 use serde_json::json;
 
-use super::native;
+use super::{delayed, native};
 use crate::support::{Fixture, Log, Running, SOON, failures, millis};
 
 /// A fixture whose queue waits on a ladder of five rungs, from 100 to 1,600 ms.
@@ -181,6 +181,7 @@ async fn queues_of_one_namespace_wait_in_different_ways() {
         ("ladder", WaitStrategy::Ladder, 700),
         ("after", WaitStrategy::Tiers, 100),
         ("in-process", WaitStrategy::InProcess, 500),
+        ("delayed", WaitStrategy::DelayedExchange, 300),
     ];
     if native::is_known().await {
         ways.push(("native", WaitStrategy::Native, 400));
@@ -193,6 +194,13 @@ async fn queues_of_one_namespace_wait_in_different_ways() {
             retry.after = Some(AskedDelays::Ladder);
         }
     }
+    // The exchange of the plugin cannot be declared, so what stands in for it is found, and with it all the rest.
+    let waits_in_exchange = fixture.namespace.queue("delayed");
+    fixture.settings.queue_mut(&waits_in_exchange).retry.strategy = Some(WaitStrategy::Tiers);
+    fixture.declare().await;
+    delayed::stand_in(&fixture, Duration::from_millis(300)).await;
+    fixture.settings.queue_mut(&waits_in_exchange).retry.strategy = Some(WaitStrategy::DelayedExchange);
+    fixture.settings.topology = TopologyMode::Check;
     let mut service = fixture.connect().await;
     for (name, ..) in &ways {
         let (log, name, asks) = (seen.clone(), (*name).to_owned(), *name == "after");
@@ -206,7 +214,6 @@ async fn queues_of_one_namespace_wait_in_different_ways() {
         service = service.with_consumer(Consumer::new(queue, handler).decode(Raw));
     }
     // Queues take turns at the start of a service. 3.10 and 4.0 count a delivery of what is published just as a turn ends.
-    fixture.declare().await;
     for (name, ..) in &ways {
         fixture.client.publish(Publish::to_queue(fixture.namespace.queue(name))).await.unwrap();
     }
