@@ -1,12 +1,16 @@
 //! Waits in the work queue itself, by the broker's delayed retries (4.3).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Declare, QueueType, WaitStrategy};
 use rehop::testing::Broker;
-use rehop::{Backoff, Error, Failure, Outcome};
+use rehop::{Backoff, Error, Failure, Outcome, Reason};
+use serde_json::json;
+use tokio::sync::Notify;
 
-use crate::support::{Fixture, Log, failures};
+use crate::support::{Fixture, Log, PROMPTLY, failures, not_tried};
 
 const DELAY: Duration = Duration::from_millis(300);
 
@@ -189,6 +193,71 @@ async fn what_is_handed_back_at_the_shutdown_does_not_wait() {
     run.stop().await;
 }
 
+/// The queue's own argument stands for a broker whose timeout is shorter than the settings say. The broker delays what it takes back as it
+/// delays what is returned, and what the handler that hung says in the end changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_broker_takes_back_from_a_handler_that_hangs_has_spent_a_wait_and_stays_within_its_attempts() {
+    const ACK_TIMEOUT: Duration = Duration::from_secs(5);
+    // Longer than the service takes to subscribe again: a delivery under way to a subscription that ends would spend another wait.
+    const DELAY: Duration = Duration::from_secs(1);
+    if !is_known().await {
+        return not_tried("an ack timeout with strategy native, because this broker does not know it (4.3 does)");
+    }
+    let mut fixture = native("native-taken-back", 2).await;
+    fixture.retry().delays = Some(Backoff::Fixed { delay: DELAY, waits: 2 });
+    let (delay, ack_timeout) = (DELAY.as_millis() as u64, ACK_TIMEOUT.as_millis() as u64);
+    let arguments = json!({
+        "x-queue-type": "quorum", "x-delivery-limit": 10, "x-consumer-timeout": ack_timeout,
+        "x-delayed-retry-type": "returned", "x-delayed-retry-min": delay, "x-delayed-retry-max": delay,
+        "x-dead-letter-exchange": format!("{}.park", fixture.namespace.name()), "x-dead-letter-routing-key": fixture.queue,
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    fixture.client.declare_queue(&fixture.queue, arguments).await.unwrap();
+    let queue = fixture.settings.queue_mut(&fixture.queue);
+    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    let (seen, came_again) = (Log::default(), Arc::new(Notify::new()));
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message| {
+            let hangs = log.push((Instant::now(), message.attempt(), message.hop())) == 1;
+            let came_again = came_again.clone();
+            if !hangs {
+                came_again.notify_one();
+            }
+            async move {
+                if hangs {
+                    came_again.notified().await;
+                }
+                Err(Failure::transient("no"))
+            }
+        })
+        .await;
+    fixture.publish("x").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    let summary = run.stop().await;
+    let seen = seen.all();
+    assert_eq!(seen.iter().map(|(_, attempt, hop)| (*attempt, *hop)).collect::<Vec<_>>(), [(1, 0), (2, 1), (3, 2)]);
+    assert!(seen[1].0 - seen[0].0 >= ACK_TIMEOUT, "{seen:?}");
+    assert_eq!((&parked.headers["rehop-attempt"], &parked.headers["rehop-reason"]), (&3.into(), &"exhausted".into()));
+    assert_eq!((summary.handled, summary.parked), (0, BTreeMap::from([(Reason::Exhausted, 1)])));
+    for queue in [&fixture.queue, &fixture.parked()] {
+        fixture.has_depth(queue, 0).await;
+    }
+}
+
+/// Sets a policy of the broker for the fixture's queue, and returns its name.
+async fn set_policy(fixture: &Fixture, definition: &str) -> String {
+    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
+    let name = format!("native-{}", fixture.namespace.name());
+    let broker = Broker::shared().await;
+    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    name
+}
+
+async fn clear_policy(name: &str) {
+    Broker::shared().await.rabbitmqctl(&["clear_policy", name]).await.unwrap();
+}
+
 /// The policy makes waits pass at once. Attempts stay bounded, because the broker counts them all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
@@ -197,17 +266,39 @@ async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
     }
     let fixture = native("native-policy", 3).await;
     fixture.declare().await;
-    let broker = Broker::shared().await;
-    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
-    let name = format!("off-{}", fixture.namespace.name());
-    let definition = r#"{"delayed-retry-type":"disabled"}"#;
-    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    let policy = set_policy(&fixture, r#"{"delayed-retry-type":"disabled"}"#).await;
     let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    broker.rabbitmqctl(&["clear_policy", &name]).await.unwrap();
+    clear_policy(&policy).await;
     assert_eq!(seen.all(), [1, 2, 3, 4]);
+    assert_eq!(parked.headers["rehop-reason"], "exhausted");
+}
+
+/// The broker multiplies the least delay by the returns that it has counted, here the two immediate attempts. However long the policy's
+/// longest delay is, no wait comes near it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_policy_with_other_delays_changes_how_long_waits_last_and_leaves_attempts_bounded() {
+    if !is_known().await {
+        return not_tried("a policy with other native delays, because this broker does not know them (4.3 does)");
+    }
+    let mut fixture = native("native-policy-delays", 3).await;
+    fixture.retry().immediate = Some(2);
+    fixture.declare().await;
+    let definition = r#"{"delayed-retry-type":"returned","delayed-retry-min":50,"delayed-retry-max":60000}"#;
+    let policy = set_policy(&fixture, definition).await;
+    let note = |message: &rehop::Message<bytes::Bytes>| (Instant::now(), message.attempt(), message.hop());
+    let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
+    fixture.publish("x").await;
+    let parked = fixture.drain_parked(1).await.remove(0);
+    run.stop().await;
+    clear_policy(&policy).await;
+    let seen = seen.all();
+    let numbers: Vec<_> = seen.iter().map(|(_, attempt, hop)| (*attempt, *hop)).collect();
+    assert_eq!(numbers, [(1, 0), (2, 0), (3, 0), (4, 1), (5, 2), (6, 3)]);
+    let bounds = Duration::from_millis(45)..PROMPTLY;
+    assert!(seen[2..].windows(2).all(|step| bounds.contains(&(step[1].0 - step[0].0))), "{seen:?}");
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
 }
 
@@ -222,15 +313,11 @@ async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leav
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("waits").await;
     seen.reaches(1).await;
-    let broker = Broker::shared().await;
-    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
-    let name = format!("off-{}", fixture.namespace.name());
-    let definition = r#"{"delayed-retry-type":"disabled"}"#;
-    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    let policy = set_policy(&fixture, r#"{"delayed-retry-type":"disabled"}"#).await;
     fixture.publish("later").await;
     let parked = fixture.drain_parked(2).await;
     run.stop().await;
-    broker.rabbitmqctl(&["clear_policy", &name]).await.unwrap();
+    clear_policy(&policy).await;
     assert!(parked.iter().all(|message| message.headers["rehop-reason"] == "exhausted"), "{parked:?}");
     for body in ["waits", "later"] {
         let seen = seen.all();
