@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::order::out_of_order;
 use crate::expectation::{Cause, Expected, Place, Policy};
 use crate::ground::Ground;
 use crate::ledger::{Account, Allowed, Found, account};
@@ -132,7 +133,30 @@ const BREAKS: [(&str, Break); 20] = [
     ("message 9 was never sent", |books| books.write([entry(9, 1000, Step::Started, 0)])),
 ];
 
+/// Message 2 has the same key as message 1, which comes before it and of which there are so many parked copies.
+fn check_order(what: &str, steps: &[(u64, Step)], copies: Option<usize>, is_kept: bool) {
+    let record = Record { entries: steps.iter().map(|(id, step)| entry(*id, 1000, *step, 0)).collect() };
+    let parked: BTreeMap<u64, usize> = copies.map(|copies| (1, copies)).into_iter().collect();
+    let found = out_of_order(&record, &parked, |_| 0);
+    assert_eq!(found.is_empty(), is_kept, "message 1 {what}: {found:?}");
+    assert!(out_of_order(&record, &parked, |id| id).is_empty(), "with a key of its own no message has to wait");
+}
+
+fn order_is_checked() {
+    use Step::{Discarded, Failed, Started, Succeeded};
+    check_order("was handled", &[(1, Started), (1, Succeeded), (2, Started)], None, true);
+    check_order("was discarded", &[(1, Started), (1, Discarded), (2, Started)], None, true);
+    check_order("is at its handler", &[(1, Started), (2, Started), (1, Succeeded)], None, false);
+    let again = [(1, Started), (1, Failed), (2, Started), (1, Started), (1, Succeeded)];
+    check_order("waits for another attempt", &again, None, false);
+    check_order("is parked", &[(1, Started), (1, Failed), (2, Started)], Some(1), true);
+    let twice = [(1, Started), (1, Failed), (2, Started), (1, Started), (1, Failed)];
+    check_order("was parked only by an attempt that came later", &twice, Some(1), false);
+    check_order("was parked by both attempts", &twice, Some(2), true);
+}
+
 pub(crate) async fn are_checked(_: Ground) -> Account {
+    order_is_checked();
     let account = right().account();
     assert!(account.is_right() && account.sent == 5, "nothing is wrong with it: {}", account.complaint());
     for (complaint, break_it) in BREAKS {

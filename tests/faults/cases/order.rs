@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Order, WaitStrategy};
-use rehop::testing::{Client, Proxy, eventually};
+use rehop::testing::{Client, Proxy, Received, eventually};
 
 use super::cluster::{avoid, balancers, leader_of};
 use crate::evidence::{all_broken, between, replaced};
+use crate::expectation::Cause;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -20,7 +21,7 @@ const KEYS: u64 = 5;
 /// What orders messages by the key of their number.
 const KEY: &str = "customer";
 
-/// A queue that is ordered like this, for messages of five keys that succeed, are slow, and wait.
+/// A queue that is ordered like this, for messages of five keys that succeed, are slow, wait, and are parked.
 async fn ordered(ground: &Ground, name: &str, order: Order) -> Lab {
     keep_in_order(ground.lab(name).await, order).await
 }
@@ -42,36 +43,81 @@ async fn send(lab: &Lab, kinds: impl IntoIterator<Item = Does>) {
     lab.confirmed(&ids);
 }
 
-/// Attempts that began before those of every earlier message of the same key had succeeded.
-fn out_of_order(record: &Record, key: impl Fn(u64) -> u64) -> Vec<String> {
-    let mut of_key: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-    for entry in &record.entries {
-        of_key.entry(key(entry.id)).or_default().insert(entry.id);
+/// Closes the lab, and adds to its account what is wrong with the order of the messages that have the same key.
+async fn close(lab: &Lab, allowed: Allowed, key: impl Fn(u64) -> u64) -> Account {
+    let (mut account, messages) = lab.close_and_look(allowed).await;
+    let (record, parked) = (lab.record(), parked(&messages));
+    let waited = record.entries.iter().filter(|entry| entry.hop > 0).map(|entry| key(entry.id)).collect();
+    account.breaches.extend(keys_without("waited", &record, waited, &key));
+    account.breaches.extend(keys_without("was parked", &record, parked.keys().copied().map(&key).collect(), &key));
+    account.breaches.extend(out_of_order(&record, &parked, key));
+    account
+}
+
+/// How many copies of each message are parked because it failed for good.
+fn parked(messages: &[Received]) -> BTreeMap<u64, usize> {
+    let mut parked: BTreeMap<u64, usize> = BTreeMap::new();
+    for message in messages.iter().filter(|message| Cause::of(message) == Cause::Permanent) {
+        let id = message.properties.message_id.as_deref().and_then(|id| id.parse::<u64>().ok());
+        *parked.entry(id.expect("the lab numbers its messages")).or_default() += 1;
     }
-    let (mut done, mut found) = (BTreeSet::new(), Vec::new());
+    parked
+}
+
+/// With a key of which no message has failed, the case would prove nothing.
+fn keys_without(what: &str, record: &Record, with: BTreeSet<u64>, key: impl Fn(u64) -> u64) -> Option<String> {
+    let all: BTreeSet<u64> = record.entries.iter().map(|entry| key(entry.id)).collect();
+    let without: Vec<_> = all.difference(&with).collect();
+    (!without.is_empty()).then(|| format!("no message with one of the keys {without:?} {what}"))
+}
+
+/// Attempts that began before every earlier message of the same key was handled or parked. `parked` counts the copies of each message
+/// in the parked queue.
+pub(super) fn out_of_order(record: &Record, parked: &BTreeMap<u64, usize>, key: impl Fn(u64) -> u64) -> Vec<String> {
+    let ends = ends(record, parked);
+    let (mut open_of_key, mut found): (BTreeMap<u64, BTreeSet<u64>>, _) = (BTreeMap::new(), Vec::new());
     for entry in &record.entries {
-        match entry.step {
-            Step::Succeeded => {
-                done.insert(entry.id);
-            }
-            Step::Started => {
-                let before = of_key[&key(entry.id)].range(..entry.id);
-                if let Some(open) = before.into_iter().find(|id| !done.contains(id)) {
-                    found.push(format!("message {} was attempted before {open} had ended", entry.id));
-                }
-            }
-            Step::Failed | Step::Discarded => {}
+        open_of_key.entry(key(entry.id)).or_default().insert(entry.id);
+    }
+    for (index, entry) in record.entries.iter().enumerate() {
+        let open = open_of_key.entry(key(entry.id)).or_default();
+        if entry.step == Step::Started
+            && let Some(before) = open.range(..entry.id).next()
+        {
+            found.push(format!("message {} was attempted before {before} had ended", entry.id));
+        }
+        if ends.get(&entry.id) == Some(&index) {
+            open.remove(&entry.id);
         }
     }
     found
 }
 
-const KINDS: [Does; 10] = [
+/// The entry with which each message has ended, by its index.
+fn ends(record: &Record, parked: &BTreeMap<u64, usize>) -> BTreeMap<u64, usize> {
+    let mut ends = BTreeMap::new();
+    for (index, entry) in record.entries.iter().enumerate() {
+        match (entry.step, parked.get(&entry.id)) {
+            // Its last attempt has parked it: if an earlier one had, there would be two copies.
+            (Step::Failed, Some(1)) => {
+                ends.insert(entry.id, index);
+            }
+            (Step::Succeeded | Step::Discarded, _) | (Step::Failed, Some(_)) => {
+                ends.entry(entry.id).or_insert(index);
+            }
+            (Step::Started | Step::Failed, _) => {}
+        }
+    }
+    ends
+}
+
+const KINDS: [Does; 11] = [
     Does::Succeed,
     Does::Slow(10),
     Does::Fail(1),
     Does::Slow(5),
     Does::Succeed,
+    Does::Permanent,
     Does::Slow(20),
     Does::Succeed,
     Does::Fail(2),
@@ -79,24 +125,28 @@ const KINDS: [Does; 10] = [
     Does::Succeed,
 ];
 
+// Otherwise a kind would always have the same key.
+const _: () = assert!(KINDS.len() as u64 % KEYS != 0);
+
 pub(crate) async fn by_key(ground: Ground) -> Account {
-    in_order(ground, "order-key", Order::Header(KEY.to_owned()), 600, |id| id % KEYS).await
+    in_order(ground, "order-key", Order::Header(KEY.to_owned()), 250, |id| id % KEYS).await
 }
 
 pub(crate) async fn of_all(ground: Ground) -> Account {
-    in_order(ground, "order-all", Order::Queue, 200, |_| 0).await
+    in_order(ground, "order-all", Order::Queue, 50, |_| 0).await
 }
 
-/// Two processes, of which one is active. Both are killed in turn, lose their connections, and are replaced.
+/// Two processes, of which one is active. Both are killed in turn, lose their connections, and are replaced. Each round brings as many
+/// new `messages` as take about two seconds, so that no fault comes to an empty queue.
 async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key: impl Fn(u64) -> u64) -> Account {
     let mut lab = ordered(&ground, name, order).await;
     let proxy = Proxy::start(&lab.admin_url).await.unwrap();
     lab.config = lab.behind(&proxy);
     let rounds = ground.times(4, 20);
-    send(&lab, KINDS.into_iter().cycle().take(messages * rounds / 4)).await;
     let mut faults = 0;
     let services = [lab.supervised(), lab.supervised()];
     for round in 0..rounds {
+        send(&lab, KINDS.into_iter().cycle().take(messages)).await;
         lab.done((round + 1) * 10).await;
         tokio::time::sleep(between(50, 400)).await;
         services[round % 2].kill().await;
@@ -110,6 +160,7 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
     }
     let mut rolling = VecDeque::from([lab.service(), lab.service()]);
     for _ in 0..rounds {
+        send(&lab, KINDS.into_iter().cycle().take(messages)).await;
         tokio::time::sleep(between(300, 800)).await;
         rolling.push_back(lab.service());
         rolling.pop_front().unwrap().stop().await;
@@ -119,8 +170,7 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
     for service in &mut rolling {
         service.stop().await;
     }
-    let mut account = lab.close(Allowed::losses(faults, PREFETCH.into())).await;
-    account.breaches.extend(out_of_order(&lab.record(), key));
+    let account = close(&lab, Allowed::losses(faults, PREFETCH.into()), key).await;
     account.with_note(format!("{faults} kills, cuts and restarts"))
 }
 
@@ -156,7 +206,7 @@ pub(crate) async fn poison(ground: Ground) -> Account {
 /// to windows that differ may be taken in another order.
 pub(crate) async fn other_windows(ground: Ground) -> Account {
     const NARROW: u16 = 5;
-    const PER_ROUND: usize = 200;
+    const PER_ROUND: usize = 1000;
     let mut lab = ordered(&ground, "order-windows", Order::Header(KEY.to_owned())).await;
     let rounds = ground.times(2, 8);
     send(&lab, KINDS.into_iter().cycle().take(PER_ROUND * rounds)).await;
@@ -176,8 +226,8 @@ pub(crate) async fn other_windows(ground: Ground) -> Account {
     goes_on(&lab).await;
     lab.settled(SOON * 3).await;
     old.stop().await;
-    let mut account = lab.close(Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab))).await;
-    account.breaches.extend(out_of_order(&lab.record(), |id| id % KEYS));
+    let allowed = Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab));
+    let account = close(&lab, allowed, |id| id % KEYS).await;
     account.with_note(format!("{rounds} deploys"))
 }
 
@@ -211,7 +261,7 @@ const FAILOVER: Duration = Duration::from_secs(120);
 /// Two processes at two nodes of a cluster. The leader of the work queue is killed again and again; the first time it is also the node
 /// of the process that is active.
 pub(crate) async fn leader_dies(ground: Ground) -> Account {
-    const PER_ROUND: usize = 300;
+    const PER_ROUND: usize = 1500;
     let cluster = ground.cluster(3).await;
     let balancers = balancers(&cluster).await;
     let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
@@ -234,7 +284,7 @@ pub(crate) async fn leader_dies(ground: Ground) -> Account {
         avoid(&cluster, &balancers, leader);
         cluster.kill(leader).await.unwrap();
         let over = Instant::now();
-        let in_flight = in_flight(&lab.record());
+        let in_flight = lab.in_flight();
         assert!(in_flight > 0, "handlers have begun messages that are not settled when the leader dies");
         assert!(Client::connect(&cluster.amqp_url(leader)).await.is_err(), "node {leader} is down");
         if round == 0 {
@@ -257,12 +307,7 @@ pub(crate) async fn leader_dies(ground: Ground) -> Account {
         service.stop().await;
     }
     // Each kill is seen by both processes: by its own node's end, or by a new leader.
-    let mut account = lab.close(Allowed::losses(rounds * 2 * 2, PREFETCH.into()).restarting(attempts(&lab))).await;
-    account.breaches.extend(out_of_order(&lab.record(), |id| id % KEYS));
+    let allowed = Allowed::losses(rounds * 2 * 2, PREFETCH.into()).restarting(attempts(&lab));
+    let account = close(&lab, allowed, |id| id % KEYS).await;
     account.with_note(format!("killed: {}", killed.join(", ")))
-}
-
-/// How many messages a handler has begun, and none has finished.
-fn in_flight(record: &Record) -> usize {
-    record.ids(Step::Started).difference(&record.ended()).count()
 }

@@ -25,6 +25,15 @@ impl Lab {
         self.book().record.record().count(step)
     }
 
+    /// How many messages a handler has begun, and none has finished: they run, or wait for another attempt.
+    pub(crate) fn in_flight(&self) -> usize {
+        let mut book = self.book();
+        let record = book.record.record().clone();
+        let failed = record.ids(Step::Failed);
+        let has_failed_for_good = |id: u64| failed.contains(&id) && book.expected[&id].does == Does::Permanent;
+        record.ids(Step::Started).difference(&record.ended()).filter(|id| !has_failed_for_good(**id)).count()
+    }
+
     async fn reached(&self, step: Step, count: usize) {
         eventually(SOON, &format!("{count} handlers have {step:?}"), async || {
             let reached = self.count(step);
