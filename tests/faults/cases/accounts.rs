@@ -95,7 +95,7 @@ impl Books {
 type Break = fn(&mut Books);
 
 /// A fault in an account, and what the ledger has to report.
-const BREAKS: [(&str, Break); 20] = [
+const BREAKS: [(&str, Break); 23] = [
     ("lost {1}", |books| books.forget(HANDLED)),
     ("lost {3}", |books| books.parked.retain(|(id, ..)| *id != PARKED)),
     ("lost {4}", |books| books.forget(DISCARDED)),
@@ -103,6 +103,10 @@ const BREAKS: [(&str, Break); 20] = [
         books.write([entry(HANDLED, 1002, Step::Succeeded, 0), entry(HANDLED, 1003, Step::Succeeded, 0)]);
     }),
     ("1 duplicates, and 0 are allowed", |books| books.parked.push((PARKED, Place::Parked(Cause::Permanent), 0))),
+    ("1 duplicates, and 0 are allowed", |books| {
+        books.write([entry(HANDLED, 1002, Step::Started, 0), entry(HANDLED, 1003, Step::Succeeded, 0)]);
+        books.allowed = Allowed::losses(2, 5).duplicates_at_most(0);
+    }),
     ("message 1 (Succeed) was found Parked(DeliveryLimit)", |books| {
         books.parked.push((HANDLED, Place::Parked(Cause::DeliveryLimit), 0));
     }),
@@ -117,6 +121,15 @@ const BREAKS: [(&str, Break); 20] = [
     ("of queue 0 came to the handler of another", |books| books.entry_of(HANDLED, Step::Succeeded, 0).queue = 1),
     ("message 1 (Succeed) had 2 handler runs, and 1 are allowed", |books| {
         books.write([entry(HANDLED, 999, Step::Started, 0)]);
+    }),
+    ("message 2 (Fail(1)) had 5 handler runs, and 4 are allowed", |books| {
+        books.write([997, 998, 999].map(|at| entry(WAITED, at, Step::Started, 0)));
+        books.allowed = Allowed::losses(1, 5).restarting(2);
+    }),
+    ("4 handler runs too many, and 2 are allowed", |books| {
+        books.write([HANDLED, PARKED].map(|id| entry(id, 999, Step::Started, 0)));
+        books.write([HANDLED, PARKED].map(|id| entry(id, 999, Step::Started, 0)));
+        books.allowed = Allowed::losses(1, 1).restarting(2);
     }),
     ("message 5 (Expired) had 1 handler runs, and 0 are allowed", |books| {
         books.write([entry(EXPIRED, 999, Step::Started, 0)]);
@@ -176,5 +189,9 @@ pub(crate) async fn are_checked(_: Ground) -> Account {
     books.write([entry(HANDLED, 1002, Step::Started, 0), entry(HANDLED, 1003, Step::Succeeded, 0)]);
     books.allowed = Allowed::losses(1, 1);
     assert!(books.account().is_right(), "a duplicate that is allowed is right: {}", books.account().complaint());
+    books = right();
+    books.write([998, 999].map(|at| entry(WAITED, at, Step::Started, 0)));
+    books.allowed = Allowed::losses(1, 1).restarting(2).duplicates_at_most(0);
+    assert!(books.account().is_right(), "the attempts that a loss takes are right: {}", books.account().complaint());
     Account::default().with_note(format!("{} wrong accounts", BREAKS.len() + 1))
 }

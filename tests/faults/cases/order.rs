@@ -143,7 +143,6 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
     let proxy = Proxy::start(&lab.admin_url).await.unwrap();
     lab.config = lab.behind(&proxy);
     let rounds = ground.times(4, 20);
-    let mut faults = 0;
     let services = [lab.supervised(), lab.supervised()];
     for round in 0..rounds {
         send(&lab, KINDS.into_iter().cycle().take(messages)).await;
@@ -153,7 +152,7 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
         lab.done((round + 1) * 20).await;
         services[(round + 1) % 2].kill().await;
         tokio::time::sleep(between(300, 800)).await;
-        faults += 2 + all_broken(&proxy, Proxy::cut).await;
+        all_broken(&proxy, Proxy::cut).await;
     }
     for service in services {
         service.stop().await;
@@ -164,14 +163,18 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
         tokio::time::sleep(between(300, 800)).await;
         rolling.push_back(lab.service());
         rolling.pop_front().unwrap().stop().await;
-        faults += 1;
     }
     lab.settled(SOON * 3).await;
     for service in &mut rolling {
         service.stop().await;
     }
-    let account = close(&lab, Allowed::losses(faults, PREFETCH.into()), key).await;
-    account.with_note(format!("{faults} kills, cuts and restarts"))
+    // Only the active process holds messages. A kill, or a cut of all connections, finds it once at most.
+    let (kills, cuts, restarts) = (2 * rounds, rounds, rounds + 2);
+    let held = held(&lab);
+    // What it has handled and not yet acked ends twice, and may be all that it holds. A process that stops waits for its acks.
+    let allowed = Allowed::losses(kills + cuts + restarts, held).restarting(attempts(&lab));
+    let account = close(&lab, allowed.duplicates_at_most((kills + cuts) * held), key).await;
+    account.with_note(format!("{kills} kills, {cuts} cuts, {restarts} restarts"))
 }
 
 /// Between messages of other keys, with a second process ready to take over.
@@ -197,7 +200,7 @@ pub(crate) async fn poison(ground: Ground) -> Account {
         }
         assert!(deaths >= 1, "the poison has killed");
         assert_eq!(client.depth(&parked).await.unwrap(), 1, "only the poison is parked");
-        sum.add(&lab.close(Allowed::losses(deaths, PREFETCH.into())).await.with_note(format!("{deaths} deaths")));
+        sum.add(&lab.close(Allowed::losses(deaths, held(&lab))).await.with_note(format!("{deaths} deaths")));
     }
     sum
 }
@@ -226,7 +229,8 @@ pub(crate) async fn other_windows(ground: Ground) -> Account {
     goes_on(&lab).await;
     lab.settled(SOON * 3).await;
     old.stop().await;
-    let allowed = Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab));
+    // A process that stops waits for its acks, so what it hands back has not ended.
+    let allowed = Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab)).duplicates_at_most(0);
     let account = close(&lab, allowed, |id| id % KEYS).await;
     account.with_note(format!("{rounds} deploys"))
 }
@@ -236,6 +240,11 @@ fn handed_back(service: &Service) -> u64 {
     let log = service.log();
     let count = log.split("handed back ").nth(1).and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
     count.and_then(|count| count.parse().ok()).expect("the service says how many messages it has handed back")
+}
+
+/// How many messages the active process holds at most: a single one, if all are in one order.
+fn held(lab: &Lab) -> usize {
+    lab.config.settings().max_unsettled(lab.work()).unwrap().into()
 }
 
 /// How many attempts a message may have had that waits in a process. A process that ends forgets them, and the message begins again.

@@ -51,7 +51,8 @@ pub(crate) async fn native(ground: Ground) -> Account {
 pub(crate) async fn killed_while_holding(ground: Ground) -> Account {
     let mut lab = ground.lab("holding").await;
     let work = lab.work_mut();
-    (work.strategy, work.delays) = (WaitStrategy::InProcess, vec![1_500, 100]);
+    // What comes again is attempted one by one. All of it has to wait before the first is due.
+    (work.strategy, work.delays) = (WaitStrategy::InProcess, vec![8_000, 100]);
     lab.declare().await;
     let (held, rounds) = (10, ground.times(2, 6));
     lab.send(held, Does::Fail(2)).await;
@@ -59,14 +60,14 @@ pub(crate) async fn killed_while_holding(ground: Ground) -> Account {
         let service = lab.service();
         lab.failed(round * held).await;
         service.kill().await;
+        assert!(lab.record().entries.iter().all(|entry| entry.hop == 0), "all wait when the process is killed");
     }
     let mut service = lab.service();
     lab.recovers(SOON / 2).await;
     lab.settled(SOON).await;
     service.stop().await;
-    // A kill takes all the attempts that a message had before, and not just the last one.
-    let attempts = lab.config.work().waits() as usize + 1;
-    lab.close(Allowed::losses(rounds * attempts, held)).await.with_note(format!("{rounds} kills"))
+    // A kill takes the one attempt that each message has had. None has ended by then, so none can end twice.
+    lab.close(Allowed::losses(rounds, held).duplicates_at_most(0)).await.with_note(format!("{rounds} kills"))
 }
 
 /// The settings believe in half an hour, and the broker takes messages back after 10 s (on 3.10 and 4.0 at the next full minute). 4.3
@@ -75,7 +76,8 @@ pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Ac
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 10000")).await;
     let mut lab = ground.lab_on("taken-back", broker);
     let work = lab.work_mut();
-    (work.strategy, work.delays) = (WaitStrategy::InProcess, vec![2_000, 90_000]);
+    // What is taken back on 4.3 still waits here until the service stops. It is not due before, and so it does not end.
+    (work.strategy, work.delays) = (WaitStrategy::InProcess, vec![2_000, 600_000]);
     (work.delivery_limit, work.handler_timeout) = (3, Duration::from_secs(2));
     lab.declare().await;
     // For its own queue rehop would ask 4.3 for half an hour, and get it.
@@ -95,9 +97,12 @@ pub(crate) async fn held_for_longer_than_the_broker_allows(ground: Ground) -> Ac
     service.stop().await;
     // Each delivery that is taken back begins the attempts of its message again.
     let attempts = lab.config.work().waits() as usize + 1;
+    // 4.3 only cancels the subscription, and acks still arrive. 3.10 and 4.0 close the channel, once, because then the timeout is known.
+    // Each handler may have handled a message by then whose ack does not arrive any more.
+    let unacked = if ground.is("4.3").await { 0 } else { usize::from(lab.config.work().concurrency) };
+    let allowed = Allowed::losses(5, long + short).restarting(attempts).duplicates_at_most(unacked);
     // Whoever comes first to the limit parks a message: the broker, or the process that gives it back.
     let ends = [Cause::DeliveryLimit, Cause::Exhausted].map(Place::Parked);
-    let allowed = Allowed::losses(5 * attempts, long + short);
     let allowed = ends.into_iter().fold(allowed, Allowed::or);
     lab.close(allowed).await
 }

@@ -22,6 +22,8 @@ pub(crate) struct Allowed {
     instead: Vec<Place>,
     /// How many attempts of a message a loss takes, if more than one.
     attempts: u32,
+    /// How many messages can end once more, if fewer than the losses charge.
+    duplicates: Option<usize>,
     /// The case has forged the times in the headers.
     forged_times: bool,
     /// A delivery that no handler has seen can spend one of a message's waits.
@@ -41,6 +43,12 @@ impl Allowed {
     /// A loss takes so many attempts of each message that it charges, and not just the last one.
     pub(crate) fn restarting(mut self, attempts: usize) -> Self {
         self.attempts = attempts as u32;
+        self
+    }
+
+    /// A loss can charge messages that have not ended, and that therefore cannot end twice. Over all losses, at most so many had ended.
+    pub(crate) fn duplicates_at_most(mut self, count: usize) -> Self {
+        self.duplicates = Some(count);
         self
     }
 
@@ -66,7 +74,7 @@ impl Allowed {
 
     /// How many duplicates there may be, over all messages.
     fn duplicates(&self) -> usize {
-        self.losses as usize * self.held
+        self.duplicates.unwrap_or(self.losses as usize * self.held)
     }
 }
 
