@@ -84,7 +84,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "no confirm arrives any more", network::no_confirms),
         case(Corner, "confirms are late, and the connection is kept", network::late_confirms),
         case(Corner, "confirms come too late", network::confirms_that_come_too_late),
-        case(Corner, "clocks are an hour off, and jump", waits::clocks_that_jump),
+        case(Corner, "messages return with forged times in their headers", waits::forged_times),
         case(Corner, "the service is restarted again and again under a backlog", rolling::restarts_under_a_backlog),
         case(Corner, "the shipped defaults bear lost connections", rolling::shipped_defaults),
         case(Corner, "the production profile bears lost connections", rolling::production_profile),

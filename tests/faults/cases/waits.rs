@@ -1,4 +1,4 @@
-//! Clocks that are wrong, and many messages that are due at the same time.
+//! Headers with wrong times, and many messages that are due at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,11 @@ fn copy(lab: &Lab, message: Publish, tier: u64, since: Millis, due: Millis) -> P
         .header("rehop-routing-key", lab.work())
 }
 
-/// No clock is changed. Instead the headers are forged, as a process would write them whose clock is an hour off or jumps by an
-/// hour between two headers. No message waits for an hour, and all of them end.
-pub(crate) async fn clocks_that_jump(ground: Ground) -> Account {
+/// As a process would write them whose clock is an hour off or jumps by an hour between two headers, and with times that no clock shows. No
+/// message waits for an hour, and all of them end.
+pub(crate) async fn forged_times(ground: Ground) -> Account {
     const EACH: usize = 10;
-    let lab = ground.lab("clocks").await;
+    let lab = ground.lab("forged-times").await;
     lab.declare().await;
     let (tier, present) = (200, now());
     let times = [
