@@ -78,12 +78,17 @@ async fn a_service_stops_in_time_while_the_broker_is_away() {
     assert_eq!((summary.handled, summary.stopped), (0, Stopped::Shutdown));
 }
 
-/// Silence is worse than absence: connections look alive, but nothing is answered. The handler's copy cannot be published.
+/// How much later than the end of its grace time a service may have stopped, because a busy machine does not run it at once.
+const LATE: Duration = Duration::from_millis(500);
+
+/// Silence is worse than absence: connections look alive, but nothing is answered. The handler's copy cannot be published. An answer may
+/// take longer than the whole shutdown.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_stops_within_its_limits_while_the_broker_is_silent() {
+async fn a_service_stops_within_its_grace_time_while_the_broker_is_silent() {
     let (mut fixture, proxy) = Fixture::behind_proxy("stop-silent").await;
-    fixture.settings.shutdown.grace = Duration::from_secs(1);
-    fixture.settings.broker.timeout = Duration::from_secs(2);
+    let grace = Duration::from_secs(1);
+    fixture.settings.shutdown.grace = grace;
+    fixture.settings.broker.timeout = Duration::from_secs(10);
     let (run, started, gate) = fixture.serve_gated(0, Err(Failure::permanent("no"))).await;
     fixture.publish("x").await;
     started.reaches(1).await;
@@ -91,7 +96,7 @@ async fn a_service_stops_within_its_limits_while_the_broker_is_silent() {
     gate.add_permits(1);
     let since = Instant::now();
     let summary = run.stop().await;
-    assert!(since.elapsed() < 2 * PROMPTLY, "{:?}", since.elapsed());
+    assert!(since.elapsed() < grace + LATE, "{:?}", since.elapsed());
     assert_eq!((summary.unfinished, summary.parked.len()), (1, 0), "{summary:?}");
     drop(proxy);
     fixture.has_depth(&fixture.queue, 1).await;

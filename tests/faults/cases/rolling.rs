@@ -59,7 +59,7 @@ pub(crate) async fn production_profile(ground: Ground) -> Account {
     let took = service.stop().await;
     drop(proxy);
     let account = lab.close(Allowed::losses(losses + 1, PREFETCH)).await;
-    account.with_note(format!("stopped after {:.1} s of {grace:?}", took.as_secs_f64()))
+    account.with_note(format!("stopped after {:.2} s of {grace:?}", took.as_secs_f64()))
 }
 
 /// Runs with the files in `config/`, except for shorter delays so that a chain ends. Returns how many connections were lost.

@@ -1,4 +1,4 @@
-//! Shutdown in every situation, with the time measured: the process ends soon after its grace time.
+//! Shutdown in every situation, with the time measured: the service has stopped when its grace time is over.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
 use crate::record::Step;
-use crate::service::{BEYOND_GRACE, Does};
+use crate::service::Does;
 
 pub(crate) async fn with_a_thousand_in_flight(ground: Ground) -> Account {
     let mut lab = ground.lab("stop-thousand").await;
@@ -50,11 +50,7 @@ pub(crate) async fn past_the_grace_time(ground: Ground) -> Account {
     lab.started(10).await;
     let took = service.stop().await;
     assert_eq!(lab.count(Step::Started), 10, "as many hang as handlers may run");
-    lab.close(Allowed::losses(1, 10)).await.with_note(format!(
-        "{:.1} s of {:?}",
-        took.as_secs_f64(),
-        grace + BEYOND_GRACE
-    ))
+    lab.close(Allowed::losses(1, 10)).await.with_note(time_taken(took, grace))
 }
 
 /// Short compared with the time limit for the broker's answers.
@@ -81,7 +77,11 @@ async fn busy(lab: &Lab) {
 /// Messages that are unhandled by then are with the broker.
 async fn close(lab: &Lab, took: Duration) -> Account {
     let account = lab.close(Allowed::losses(2, 100).or(Place::Queued)).await;
-    account.with_note(format!("{:.1} s of {:?}", took.as_secs_f64(), GRACE + BEYOND_GRACE))
+    account.with_note(time_taken(took, GRACE))
+}
+
+fn time_taken(took: Duration, grace: Duration) -> String {
+    format!("{:.2} s, and {grace:?} are the grace time", took.as_secs_f64())
 }
 
 pub(crate) async fn while_the_broker_is_away(ground: Ground) -> Account {

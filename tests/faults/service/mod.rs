@@ -27,6 +27,9 @@ pub(crate) use supervised::Supervised;
 /// Holds the configuration, and tells this program to run as the service. Variables with `REHOP_TEST_` are not settings.
 const CONFIG: &str = "REHOP_TEST_FAULTS_SERVICE";
 
+/// The service logs this when it has stopped, before how many milliseconds ago the signal had arrived.
+const SHUTDOWN_TOOK: &str = "milliseconds from the signal to the end of the service:";
+
 /// Runs the service and never returns, if that is what this process was started for.
 pub(crate) fn run_if_asked() {
     let Ok(config) = std::env::var(CONFIG) else { return };
@@ -64,10 +67,19 @@ pub(crate) fn listen() -> watch::Receiver<bool> {
 
 async fn serve(config: Config) -> bool {
     let go = listen();
-    let mut terminated = signal(SignalKind::terminate()).unwrap();
-    match run(&config, go, async move { terminated.recv().await }).await {
+    let told = told_to_stop();
+    let mut stop = told.clone();
+    let ended = run(&config, go, async move {
+        let _ = stop.wait_for(Option::is_some).await;
+    })
+    .await;
+    let after = told.borrow().map(|told| told.elapsed());
+    match ended {
         Ok(summary) => {
             tracing::info!("service ended: {summary}");
+            if let Some(after) = after {
+                tracing::info!("{SHUTDOWN_TOOK} {}", after.as_millis());
+            }
             true
         }
         Err(error) => {
@@ -77,10 +89,21 @@ async fn serve(config: Config) -> bool {
     }
 }
 
+/// When SIGTERM has arrived. It is noted at once, whatever the service does by then.
+fn told_to_stop() -> watch::Receiver<Option<Instant>> {
+    let mut terminated = signal(SignalKind::terminate()).unwrap();
+    let (tell, told) = watch::channel(None);
+    tokio::spawn(async move {
+        terminated.recv().await;
+        tell.send_replace(Some(Instant::now()));
+    });
+    told
+}
+
 async fn run(
     config: &Config,
     go: watch::Receiver<bool>,
-    stop: impl Future<Output = Option<()>> + Send + 'static,
+    stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<rehop::Summary, rehop::Error> {
     let record = OpenOptions::new().create(true).append(true).open(&config.record).unwrap();
     let mut service = rehop::connect(&config.settings()).await?;
@@ -91,11 +114,7 @@ async fn run(
             async move { work.handle(job).await }
         });
     }
-    service
-        .with_graceful_shutdown(async move {
-            let _ = stop.await;
-        })
-        .await
+    service.with_graceful_shutdown(stop).await
 }
 
 /// A running service process.
@@ -103,12 +122,15 @@ pub(crate) struct Service {
     child: Child,
     stdin: ChildStdin,
     log: PathBuf,
-    /// The process has to end within this time after it is told to stop.
+    /// The service has to stop within this time after the signal has arrived.
     grace: Duration,
 }
 
-/// How much longer than its grace time a process may take to end. It needs less than a second, unless the machine is busy.
-pub(crate) const BEYOND_GRACE: Duration = Duration::from_secs(2);
+/// How much later than the end of its grace time a service may have stopped, by its own clock: a busy machine does not run it at once.
+const LATE: Duration = Duration::from_millis(300);
+
+/// How long a signal to a process and the end of a process may take. That is the machine's time, not the service's.
+const MACHINE: Duration = Duration::from_secs(2);
 
 impl Service {
     pub(crate) fn start(config: &Config, log: &Path) -> Self {
@@ -182,17 +204,29 @@ impl Service {
         }
     }
 
-    /// Shuts it down gracefully, and checks that this takes no longer than the grace time and [`BEYOND_GRACE`]. Returns how
-    /// long it took.
+    /// Shuts it down gracefully, and checks that this takes no longer than the grace time. Returns how long it took, from the arrival of
+    /// the signal until the service had stopped.
     pub(crate) async fn stop(&mut self) -> Duration {
-        let begun = Instant::now();
         self.terminate().await;
-        let in_order = self.ended(self.grace + BEYOND_GRACE).await.unwrap();
+        let in_order = self.ended(self.grace + MACHINE).await.unwrap();
         assert!(in_order, "the service failed; its log is {}", self.log.display());
-        begun.elapsed()
+        let took = shutdown_in(&self.log()).expect("the service logs how long its shutdown took");
+        assert!(
+            took <= self.grace + LATE,
+            "the shutdown took {took:?}, and {:?} are its grace time; its log is {}",
+            self.grace,
+            self.log.display()
+        );
+        took
     }
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
+}
+
+/// How long the shutdown took, by the log of the service.
+fn shutdown_in(log: &str) -> Option<Duration> {
+    let (_, millis) = log.rsplit_once(SHUTDOWN_TOOK)?;
+    millis.split_whitespace().next()?.parse().ok().map(Duration::from_millis)
 }
