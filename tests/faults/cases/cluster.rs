@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rehop::settings::QueueType;
+use rehop::settings::{QueueType, WaitStrategy};
 use rehop::testing::{Client, Cluster, Proxy, eventually};
 use serde_json::json;
 
@@ -11,11 +11,15 @@ use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
 use crate::load::Load;
+use crate::record::Step;
 use crate::service::{Does, QueueConfig, Service};
 
 /// From the end of the fault. Since 4.3, messages held by the consumers of a dead node come back after a minute, but new messages
 /// do not wait for this.
 const RECOVERY: Duration = Duration::from_secs(45);
+
+/// How many messages of a queue a process holds at most.
+const PREFETCH: u16 = 20;
 
 /// Two services at two nodes, and the test at a third, each behind a load balancer.
 struct Stage {
@@ -28,21 +32,42 @@ struct Stage {
 
 impl Stage {
     async fn new(ground: &Ground, name: &str) -> Self {
-        Self::on(ground, ground.cluster(3).await, name).await
+        Self::on(ground, ground.cluster(3).await, name, Vec::new()).await
     }
 
-    async fn on(ground: &Ground, cluster: Cluster, name: &str) -> Self {
+    /// The services consume these `others` beside the first queue. Their names follow the namespace.
+    async fn on(ground: &Ground, cluster: Cluster, name: &str, others: Vec<QueueConfig>) -> Self {
         let balancers = balancers(&cluster).await;
-        let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
-        let mut lab = ground.lab_at(name, &admin);
+        let mut lab = lab(ground, &cluster, &balancers, name);
         lab.work_mut().delays = vec![2000, 2000];
-        lab.work_mut().delivery_limit = 20;
-        lab.work_mut().prefetch = 20;
+        for other in others {
+            let name = lab.exchange(&other.name);
+            lab.config.queues.push(QueueConfig { name, ..other });
+        }
+        for queue in &mut lab.config.queues {
+            (queue.delivery_limit, queue.prefetch) = (20, PREFETCH);
+        }
         lab.declare().await;
-        let services = balancers[..2].iter().map(|proxy| lab.service_with(&lab.behind(proxy))).collect();
+        let services = services(&lab, &balancers);
         let load = lab.load(50);
         lab.done(100).await;
         Self { cluster, balancers, lab, services, load }
+    }
+
+    /// Kills the node that leads this queue, and returns it.
+    async fn kill_leader_of(&self, queue: &str) -> usize {
+        let leader = leader_of(&self.cluster, queue, None).await;
+        avoid(&self.cluster, &self.balancers, leader);
+        self.cluster.kill(leader).await.unwrap();
+        self.is_down(leader).await;
+        leader
+    }
+
+    /// Starts the node again that led this queue, once another one leads it.
+    async fn replace_leader_of(&self, queue: &str, dead: usize) {
+        leader_of(&self.cluster, queue, Some(dead)).await;
+        self.cluster.start_node(dead).await.unwrap();
+        self.cluster.wait_until_formed().await.unwrap();
     }
 
     /// Refuses all clients.
@@ -59,8 +84,20 @@ impl Stage {
         for service in &mut self.services {
             service.stop().await;
         }
-        self.lab.close(Allowed::losses(losses, 20)).await
+        let held = self.lab.config.queues.len() * usize::from(PREFETCH);
+        self.lab.close(Allowed::losses(losses, held)).await
     }
+}
+
+/// A part of the cluster, which the test reaches at the third node.
+fn lab(ground: &Ground, cluster: &Cluster, balancers: &[Proxy], name: &str) -> Lab {
+    let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
+    ground.lab_at(name, &admin)
+}
+
+/// One at each of the other two nodes.
+fn services(lab: &Lab, balancers: &[Proxy]) -> Vec<Service> {
+    balancers[..2].iter().map(|proxy| lab.service_with(&lab.behind(proxy))).collect()
 }
 
 /// A load balancer for each node.
@@ -90,22 +127,72 @@ pub(super) async fn leader_of(cluster: &Cluster, queue: &str, dead: Option<usize
     .unwrap()
 }
 
+/// The messages of one queue wait in tiers, and those of another one on the ladder. In the long form, those of a third one wait in their
+/// queue itself.
 pub(crate) async fn leaders(ground: Ground) -> Account {
-    let stage = Stage::new(&ground, "leaders").await;
+    // Each wait takes the rung of 2 s, and then the one of 1 s.
+    let (strategy, delays) = (WaitStrategy::Ladder, vec![3000, 3000]);
+    let on_ladder = QueueConfig { strategy, delays, ..QueueConfig::new("payments".to_owned()) };
+    let stage = Stage::on(&ground, ground.cluster(3).await, "leaders", vec![on_ladder]).await;
+    let (tier, rung) = (stage.lab.tier(2000), stage.lab.rung(2000));
     let mut killed = Vec::new();
-    for queue in [stage.lab.work().to_owned(), stage.lab.tier(2000), stage.lab.parked()] {
-        let leader = leader_of(&stage.cluster, &queue, None).await;
-        avoid(&stage.cluster, &stage.balancers, leader);
-        stage.cluster.kill(leader).await.unwrap();
-        stage.is_down(leader).await;
+    for queue in [stage.lab.work(), &tier, &rung, &stage.lab.parked()] {
+        if queue == tier || queue == rung {
+            is_in_use(&stage.lab, queue).await;
+        }
+        let leader = stage.kill_leader_of(queue).await;
         killed.push(leader.to_string());
         stage.lab.recovers(RECOVERY).await;
-        leader_of(&stage.cluster, &queue, Some(leader)).await;
-        stage.cluster.start_node(leader).await.unwrap();
-        stage.cluster.wait_until_formed().await.unwrap();
+        stage.replace_leader_of(queue, leader).await;
+    }
+    let mut native = Account::default();
+    if ground.long && ground.is("4.3").await {
+        let (leader, account) = while_messages_wait_in_their_queue(&ground, &stage).await;
+        killed.push(leader.to_string());
+        native = account;
     }
     // Each kill is seen by both services: by its own node's end, or by a new leader.
-    stage.finish(3 * 2 * 2).await.with_note(format!("nodes {} were killed", killed.join(", ")))
+    let mut account = stage.finish(killed.len() * 2 * 2).await;
+    account.add(&native);
+    account.with_note(format!("nodes {} were killed", killed.join(", ")))
+}
+
+/// Waits until messages wait in this queue.
+async fn is_in_use(lab: &Lab, queue: &str) {
+    let client = lab.client().await;
+    let depth = async || client.depth(queue).await.map(|depth| depth > 0);
+    eventually(SOON, &format!("messages wait in {queue}"), depth).await.unwrap();
+}
+
+/// The leader of a queue dies while all its messages wait in it, by delayed retries (4.3). No process holds one of them, so each has the
+/// attempts that it would have had, and ends once. Returns the node that was killed.
+async fn while_messages_wait_in_their_queue(ground: &Ground, stage: &Stage) -> (usize, Account) {
+    const WAITING: usize = 40;
+    let Stage { cluster, balancers, .. } = stage;
+    let mut lab = lab(ground, cluster, balancers, "leaders-native");
+    // Until a quorum queue is listed with what it holds, some seconds pass.
+    (lab.work_mut().strategy, lab.work_mut().delays) = (WaitStrategy::Native, vec![30_000]);
+    lab.declare().await;
+    let mut services = services(&lab, balancers);
+    lab.send(WAITING, Does::Fail(1)).await;
+    lab.failed(WAITING).await;
+    let all = WAITING.to_string();
+    eventually(SOON, "all messages wait in their queue", async || {
+        let columns = ["list_queues", "name", "messages", "messages_ready", "messages_unacknowledged"];
+        let listed = cluster.rabbitmqctl(2, &columns).await.map_err(|error| error.to_string())?;
+        let wanted = [lab.work(), all.as_str(), "0", "0"];
+        if listed.lines().any(|line| line.split_whitespace().eq(wanted)) { Ok(true) } else { Err(listed) }
+    })
+    .await
+    .unwrap();
+    let leader = stage.kill_leader_of(lab.work()).await;
+    assert_eq!(lab.count(Step::Started), WAITING, "none was due before the leader was dead");
+    lab.settled(SOON * 2).await;
+    stage.replace_leader_of(lab.work(), leader).await;
+    for service in &mut services {
+        service.stop().await;
+    }
+    (leader, lab.close(Allowed::nothing()).await.of("messages that wait in their queue"))
 }
 
 pub(crate) async fn cut_off(ground: Ground) -> Account {
@@ -176,7 +263,7 @@ pub(crate) async fn another_member(ground: Ground) -> Account {
     for command in ["stop_app", "reset"] {
         cluster.rabbitmqctl(3, &[command]).await.unwrap();
     }
-    let stage = Stage::on(&ground, cluster, "another-member").await;
+    let stage = Stage::on(&ground, cluster, "another-member", Vec::new()).await;
     let queues = [stage.lab.work().to_owned(), stage.lab.tier(2000), stage.lab.parked(), stage.lab.stray()];
     members(&stage.cluster, &queues, |members| members.contains(leaves) && !members.contains(comes)).await;
     stage.cluster.rabbitmqctl(3, &["join_cluster", stays]).await.unwrap();

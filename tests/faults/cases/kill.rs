@@ -1,5 +1,6 @@
 //! SIGKILL around the handler, and at random.
 
+use rehop::settings::WaitStrategy;
 use rehop::testing::ProxyConnection;
 
 use crate::evidence::{between, quiet};
@@ -11,13 +12,40 @@ use crate::service::Does;
 
 const MESSAGES: usize = 20;
 
+/// The TTL of the wait queue. It is long enough for all copies to be counted there.
+const TIER: u64 = 3000;
+/// The same for the two rungs that a copy takes on the ladder, one after the other.
+const RUNGS: [u64; 2] = [4000, 2000];
+
 /// As many handlers as messages, so that all are at the same step.
 async fn lab(ground: &Ground, name: &str) -> Lab {
+    lab_that_waits(ground, name, WaitStrategy::Tiers).await
+}
+
+async fn lab_that_waits(ground: &Ground, name: &str, strategy: WaitStrategy) -> Lab {
     let mut lab = ground.lab(name).await;
-    lab.work_mut().concurrency = MESSAGES as u16;
-    lab.work_mut().delays = vec![3000];
+    let work = lab.work_mut();
+    let delay: u64 = if strategy == WaitStrategy::Ladder { RUNGS.iter().sum() } else { TIER };
+    (work.strategy, work.delays, work.concurrency) = (strategy, vec![delay], MESSAGES as u16);
     lab.declare().await;
     lab
+}
+
+/// Waits until the first wait queue holds a copy of each message.
+async fn copies_wait(lab: &Lab) {
+    let first = if is_on_ladder(lab) { lab.rung(RUNGS[0]) } else { lab.tier(TIER) };
+    lab.depth(&first, MESSAGES as u32).await;
+}
+
+/// On the ladder, waits until all copies have come to the second rung, while no process runs.
+async fn copies_go_on(lab: &Lab) {
+    if is_on_ladder(lab) {
+        lab.depth(&lab.rung(RUNGS[1]), MESSAGES as u32).await;
+    }
+}
+
+fn is_on_ladder(lab: &Lab) -> bool {
+    lab.config.work().strategy == WaitStrategy::Ladder
 }
 
 /// A fresh service finishes what the killed one has left, with exactly the allowed duplicates.
@@ -69,8 +97,8 @@ pub(crate) async fn after_the_handler(ground: Ground) -> Account {
     finish(&lab, MESSAGES).await
 }
 
-pub(crate) async fn before_the_confirm(ground: Ground) -> Account {
-    let lab = lab(&ground, "kill-before-confirm").await;
+pub(crate) async fn before_the_confirm(ground: Ground, strategy: WaitStrategy) -> Account {
+    let lab = lab_that_waits(&ground, "kill-before-confirm", strategy).await;
     lab.send(MESSAGES, Does::GateFail).await;
     let (mut service, proxy) = lab.service_behind().await;
     lab.started(MESSAGES).await;
@@ -79,24 +107,26 @@ pub(crate) async fn before_the_confirm(ground: Ground) -> Account {
     quiet(ProxyConnection::bytes_to_client, &publishing).await;
     publishing.pause_to_client();
     service.go().await;
-    lab.depth(&lab.tier(3000), MESSAGES as u32).await;
+    copies_wait(&lab).await;
     service.kill().await;
     assert_eq!(proxy.accepted(), 2, "the copies were sent on the connection whose confirms are held back");
     drop(proxy);
+    copies_go_on(&lab).await;
     finish(&lab, MESSAGES).await
 }
 
-pub(crate) async fn between_confirm_and_ack(ground: Ground) -> Account {
-    let lab = lab(&ground, "kill-before-ack").await;
+pub(crate) async fn between_confirm_and_ack(ground: Ground, strategy: WaitStrategy) -> Account {
+    let lab = lab_that_waits(&ground, "kill-before-ack", strategy).await;
     lab.send(MESSAGES, Does::GateFail).await;
     let (mut service, proxy) = lab.service_behind().await;
     lab.started(MESSAGES).await;
     proxy.connection(0).unwrap().pause_to_broker();
     service.go().await;
-    lab.depth(&lab.tier(3000), MESSAGES as u32).await;
+    copies_wait(&lab).await;
     quiet(ProxyConnection::bytes_to_client, &proxy.connection(1).unwrap()).await;
     service.kill().await;
     drop(proxy);
+    copies_go_on(&lab).await;
     finish(&lab, MESSAGES).await
 }
 

@@ -25,23 +25,34 @@ mod upgrade;
 mod versions;
 mod waits;
 
+use rehop::settings::WaitStrategy;
+
 use crate::runner::{Case, Needs, case};
 
 pub(crate) use soak::lasts as soak_lasts;
 
 pub(crate) fn all() -> Vec<Case> {
     use Needs::{Broker, Corner, Docker, Machine};
+    use WaitStrategy::{Ladder, Tiers};
     vec![
         case(Corner, "the ledger notices each way in which an account can be wrong", accounts::are_checked),
         case(Corner, "the process is killed before a handler has seen the messages", kill::before_the_handler),
         case(Corner, "the process is killed in the handler", kill::in_the_handler),
         case(Corner, "the process is killed after the handler and before the ack", kill::after_the_handler),
+        case(Corner, "the process is killed after the copy is published and before its confirm", |ground| {
+            kill::before_the_confirm(ground, Tiers)
+        }),
         case(
             Corner,
-            "the process is killed after the copy is published and before its confirm",
-            kill::before_the_confirm,
+            "the process is killed after a copy for the ladder is published and before its confirm",
+            |ground| kill::before_the_confirm(ground, Ladder),
         ),
-        case(Corner, "the process is killed between the confirm and the ack", kill::between_confirm_and_ack),
+        case(Corner, "the process is killed between the confirm and the ack", |ground| {
+            kill::between_confirm_and_ack(ground, Tiers)
+        }),
+        case(Corner, "the process is killed between the confirm of a copy for the ladder and the ack", |ground| {
+            kill::between_confirm_and_ack(ground, Ladder)
+        }),
         case(Corner, "the process is killed after the ack", kill::after_the_ack),
         case(Corner, "the process is killed at each step that changes something", steps::in_fair_weather),
         case(

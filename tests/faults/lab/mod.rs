@@ -101,6 +101,11 @@ impl Lab {
         format!("{}.wait.{millis}", self.config.namespace)
     }
 
+    /// The wait queue of one rung of the ladder.
+    pub(crate) fn rung(&self, millis: u64) -> String {
+        format!("{}.ladder.{millis}", self.config.namespace)
+    }
+
     pub(crate) fn exchange(&self, name: &str) -> String {
         format!("{}.{name}", self.config.namespace)
     }

@@ -108,6 +108,8 @@ impl Config {
         settings.broker.tls.cert_file.clone_from(&self.cert_file);
         settings.broker.tls.key_file.clone_from(&self.key_file);
         settings.shutdown.grace = self.grace;
+        // Each rung is a quorum queue, and no case waits for longer than the three shortest together.
+        settings.ladder.max = Duration::from_secs(7);
         settings.topology = if self.only_checks { TopologyMode::Check } else { TopologyMode::Declare };
         for config in &self.queues {
             let queue = settings.queue_mut(&config.name);
