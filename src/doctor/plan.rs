@@ -251,11 +251,17 @@ fn work_steps(name: &str, differences: &[Difference], subject: &Subject) -> Vec<
     let config = subject.config(name);
     let sources = config.map_or(0, |config| config.bindings.len());
     let bindings = if sources == 0 { "the same bindings" } else { "the same `bindings`" };
+    // A service declares again what its settings name.
+    let unbind = if sources == 0 {
+        "unbind queue"
+    } else {
+        "take `bindings` of the old queue out of the settings, then unbind queue"
+    };
     let namespace = subject.names.namespace();
     steps.extend([
         to_keep(differences),
         format!("name a second queue in the settings, such as {name}.v2, with {bindings}, then {DECLARE}: both get every message"),
-        format!("unbind queue {name} from its publishers' exchanges; what came between is in both, so handlers deduplicate by message_id"),
+        format!("{unbind} {name} from its publishers' exchanges; what came between is in both, so handlers deduplicate by message_id"),
         format!(
             "run the service with both queues until {name} is empty and nothing waits in {namespace}.wait.*, {namespace}.ladder.* or \
              {namespace}.delay, as far as they exist"

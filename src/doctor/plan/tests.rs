@@ -81,6 +81,21 @@ fn a_queue_that_differs_has_steps_that_lose_no_message() {
     assert!(steps("exchange \"ns.park\"").contains("rehop topology declare"));
 }
 
+/// A service declares again what its settings name, and every message would be handled twice.
+#[test]
+fn the_bindings_of_a_queue_that_is_replaced_leave_the_settings_before_it_is_unbound() {
+    let steps = |bindings: &str| {
+        let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+        settings.queue_mut("orders").bindings = serde_json::from_str(bindings).unwrap();
+        let subject = Subject::of(&settings).unwrap();
+        work_steps("orders", &[], &subject).join("\n")
+    };
+    let bound = steps(r#"[{ "exchange": "shop", "routing_key": "order.*" }]"#);
+    let taken_out = bound.find("take `bindings` of the old queue out of the settings");
+    assert!(taken_out.is_some() && taken_out < bound.find("unbind queue orders"), "{bound}");
+    assert!(!steps("[]").contains("out of the settings"));
+}
+
 /// Taken as it is, it would not delay, or not serve one consumer at a time.
 #[test]
 fn a_queue_that_was_declared_for_another_strategy_or_order_is_not_to_be_taken_as_it_is() {
