@@ -77,6 +77,7 @@ checks! {
     QueueExpires, "queue-expires", Error, true, "The broker deletes the queue, with its messages, when it is unused for a time.";
     NoDeadLetterExchange, "no-dead-letter-exchange", Error, true, "A work queue that rehop does not declare has no dead-letter exchange, or the wrong routing key for it.";
     DeadLetterExchangeMissing, "dead-letter-exchange-missing", Error, true, "The dead-letter exchange of a queue does not exist, so the broker loses or holds what it dead-letters.";
+    DeadLetterCycle, "dead-letter-cycle", Error, true, "The dead-letter exchange of a work queue leads back to that queue, so the broker drops or holds messages at the delivery limit.";
     OrderNotKept, "order-not-kept", Error, true, "The settings ask for order, and the work queue lets several consumers take messages at the same time.";
     NativeDelayDiffers, "native-delay-differs", Error, true, "The broker delays a queue of strategy `native` differently from what the settings say, or not at all, most often by a policy.";
     StrategyUnknown, "strategy-unknown", Error, false, "A queue's strategy is unknown to the broker, which ignores it: messages do not wait.";

@@ -150,6 +150,41 @@ async fn a_dead_letter_exchange_is_missed_until_it_exists_whether_an_argument_or
     api.delete_policy(name).await;
 }
 
+/// By rehop's own exchanges, which exist, a message at the delivery limit would come back to the queue that dead-lettered it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_exchange_that_leads_back_to_its_queue_is_found_whether_an_argument_or_a_policy_names_it() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("cycle").await;
+    let (name, queue) = (fixture.namespace.name(), fixture.queue.as_str());
+    let listed = format!("queues=[{{queue={queue:?},declare=existing,queue_type=quorum}}]");
+    let look = ["--management", api.url(), "--set", &listed];
+    let mut declared = fixture.settings.clone();
+    declared.queue_mut(queue).declare = Declare::Existing;
+    for leads_back in ["wait", "return"] {
+        let arguments = json!({
+            "x-queue-type": "quorum", "x-delivery-limit": 10, "x-dead-letter-exchange": format!("{name}.{leads_back}"),
+            "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+        });
+        fixture.client.declare_queue(queue, arguments).await.unwrap();
+        Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+        fixture.is_found(&look, &[("dead-letter-cycle", queue)]).await;
+        fixture.client.delete_queue(queue).await.unwrap();
+    }
+    fixture.client.declare_queue(queue, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+    let definition = |exchange: &str| {
+        json!({
+            "delivery-limit": 10, "dead-letter-exchange": format!("{name}.{exchange}"), "dead-letter-routing-key": queue,
+            "dead-letter-strategy": "at-least-once", "overflow": "reject-publish",
+        })
+    };
+    api.set_policy(name, &format!("^{queue}$"), definition("return")).await;
+    fixture.is_found(&look, &[("dead-letter-cycle", queue)]).await;
+    api.set_policy(name, &format!("^{queue}$"), definition("park")).await;
+    fixture.is_fine(&look).await;
+    api.delete_policy(name).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_does_not_know_delayed_retries_is_found_and_others_are_fine() {
     let Some(api) = BrokerApi::shared().await else { return };

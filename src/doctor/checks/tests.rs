@@ -321,9 +321,73 @@ fn what_a_queue_of_somebody_elses_lacks_is_found() {
     assert_eq!(with("x-overflow", Value::Null), ["at-most-once"]);
     assert_eq!(with("x-single-active-consumer", true.into()), ["single-active-consumer"]);
     assert_eq!(with("x-dead-letter-exchange", "nowhere".into()), ["dead-letter-exchange-missing"]);
-    assert_eq!(with("x-dead-letter-exchange", "".into()), [""; 0], "the default exchange always exists");
+    let by_default_exchange = json!({
+        "x-delivery-limit": 10, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "theirs",
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    assert_eq!(taken_over("quorum", by_default_exchange), [""; 0], "the default exchange always exists");
     let classic = taken_over("classic", json!({}));
     assert_eq!(classic, ["no-dead-letter-exchange", "classic-queue", "queue-type-differs"]);
+}
+
+/// What is found about a queue of somebody else's that dead-letters in this way, by arguments and by a policy.
+fn dead_lettered(exchange: &str, key: Option<&str>) -> [Vec<Finding>; 2] {
+    let mut settings = settings();
+    let queue_settings = settings.queue_mut("orders");
+    (queue_settings.declare, queue_settings.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    let subject = Subject::of(&settings).unwrap();
+    let mut names = vec![("dead-letter-exchange", exchange)];
+    names.extend(key.map(|key| ("dead-letter-routing-key", key)));
+    [true, false].map(|by_argument| {
+        let mut seen = healthy(&subject);
+        seen.management.as_mut().unwrap().exchanges.entry(exchange.to_owned()).or_default();
+        let arguments = json!({
+            "x-delivery-limit": 10, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+        });
+        queue(&mut seen, "orders").arguments = arguments.as_object().unwrap().clone();
+        for (name, value) in &names {
+            if by_argument {
+                queue(&mut seen, "orders").arguments.insert(format!("x-{name}"), (*value).into());
+            } else {
+                policy(&mut seen, "orders", name, (*value).into());
+            }
+        }
+        findings(&subject, &seen, NOW)
+    })
+}
+
+#[test]
+fn a_queue_of_somebody_elses_that_dead_letters_back_to_itself_is_found() {
+    for (exchange, key) in [
+        ("ns.wait", None),
+        ("ns.ladder", None),
+        ("ns.after.1000", None),
+        ("ns.delay", None),
+        ("ns.return", Some("orders")),
+        ("", Some("orders")),
+        ("", Some("ns.wait.10000")),
+        ("", Some("ns.ladder.1000")),
+    ] {
+        for found in dead_lettered(exchange, key) {
+            let [finding] = &found[..] else { panic!("{exchange} {key:?}: {found:?}") };
+            assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLetterCycle, "queue \"orders\""));
+        }
+    }
+    // Without a key for dead-lettering a message keeps its own, which may be the name of any queue.
+    for (exchange, key) in [("ns.park", Some("orders")), ("", None), ("", Some("orders.parked")), ("theirs", None)] {
+        for found in dead_lettered(exchange, key) {
+            assert!(found.is_empty(), "{exchange} {key:?}: {found:?}");
+        }
+    }
+    let [by_argument, by_policy] = dead_lettered("ns.return", None);
+    let said = (by_argument[0].seen.as_str(), by_argument[0].remedy.as_str());
+    assert!(said.0.starts_with("the argument x-dead-letter-exchange names exchange \"ns.return\""), "{said:?}");
+    assert!(said.1.contains("\"ns.park\" with the routing key \"orders\""), "{said:?}");
+    let said = (by_policy[0].seen.as_str(), by_policy[0].remedy.as_str());
+    assert!(
+        said.0.starts_with("policy \"theirs\" names") && said.1.ends_with("in place of policy \"theirs\""),
+        "{said:?}"
+    );
 }
 
 /// Of the queues that rehop declares only the discarded one has no argument that would override the policy.
