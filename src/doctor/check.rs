@@ -90,6 +90,7 @@ checks! {
     PermissionMissing, "permission-missing", Error, false, "The user lacks a permission that the service needs.";
     DeadLetteringStuck, "dead-lettering-stuck", Error, false, "The broker holds messages that it cannot dead-letter.";
     StrayNotEmpty, "stray-not-empty", Error, false, "Unroutable messages are in the stray queue.";
+    ForeignBinding, "foreign-binding", Warning, true, "Something else is bound to one of rehop's exchanges, so retries or parked messages go there too.";
     AtMostOnce, "at-most-once", Warning, true, "A queue may lose messages when it dead-letters them.";
     DeliveryLimitDiffers, "delivery-limit-differs", Warning, true, "A work queue that rehop does not declare has another delivery limit than the settings say.";
     DelayedRetry, "delayed-retry", Warning, true, "The broker delays returned messages itself (4.3), so immediate attempts come late.";

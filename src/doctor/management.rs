@@ -27,6 +27,7 @@ impl Api {
         for exchange in &subject.topology.exchanges {
             if let Some(details) = self.exchange(&exchange.name).await? {
                 seen.exchanges.insert(exchange.name.clone(), details);
+                seen.destinations.insert(exchange.name.clone(), self.destinations(&exchange.name).await?);
             }
         }
         for queue in &subject.topology.queues {
@@ -69,6 +70,13 @@ impl Api {
         Ok(bindings.unwrap_or_default())
     }
 
+    /// The bindings that lead out of this exchange.
+    async fn destinations(&self, exchange: &str) -> Result<Vec<BindingDetails>, String> {
+        let path = ["exchanges", &self.vhost, exchange, "bindings", "source"];
+        let bindings = self.get(&path).await.map_err(|it| it.of("bindings"))?;
+        Ok(bindings.unwrap_or_default())
+    }
+
     /// The queues whose names begin with this.
     async fn queues(&self, prefix: &str) -> Result<Vec<QueueDetails>, String> {
         let mut found: Vec<QueueDetails> = self.list("queues", prefix).await?;
@@ -87,10 +95,8 @@ impl Api {
     /// The consumers of each work queue of the namespace. These are the queues that the return exchange leads to, so those are among
     /// them that other settings name.
     pub(super) async fn consumers(&self, names: &Names) -> Result<BTreeMap<String, Vec<Subscription>>, String> {
-        let path = ["exchanges", &self.vhost, &names.return_(), "bindings", "source"];
-        let bindings: Option<Vec<BindingDetails>> = self.get(&path).await.map_err(|it| it.of("bindings"))?;
         let mut found = BTreeMap::new();
-        for binding in bindings.unwrap_or_default() {
+        for binding in self.destinations(&names.return_()).await? {
             if binding.destination_type == "queue" {
                 let details = self.queue(&binding.destination).await?;
                 found.insert(binding.destination, details.map(|details| details.subscriptions).unwrap_or_default());

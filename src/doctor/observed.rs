@@ -80,6 +80,8 @@ pub(super) struct Management {
     pub(super) bindings: BTreeMap<String, Vec<BindingDetails>>,
     /// Those of the topology, and those that its queues dead-letter to.
     pub(super) exchanges: BTreeMap<String, ExchangeDetails>,
+    /// The bindings that lead out of each exchange of the topology.
+    pub(super) destinations: BTreeMap<String, Vec<BindingDetails>>,
     /// The bindings of exchanges to each exchange that the topology binds others to.
     pub(super) sources: BTreeMap<String, Vec<BindingDetails>>,
     /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the ladder.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rehop::parked::{DiscardRequest, Parked, Place};
-use rehop::settings::{Declare, WaitStrategy};
+use rehop::settings::{AskedDelays, Declare, WaitStrategy};
 use rehop::testing::{Broker, Received, eventually};
 use rehop::{Backoff, Topology};
 use serde_json::json;
@@ -183,6 +183,43 @@ async fn a_dead_letter_exchange_that_leads_back_to_its_queue_is_found_whether_an
     api.set_policy(name, &format!("^{queue}$"), definition("park")).await;
     fixture.is_fine(&look).await;
     api.delete_policy(name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_binds_to_rehops_exchanges_is_found_and_what_another_service_binds_is_not() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("bound").await;
+    fixture.settings.ladder.rung = Duration::from_millis(100);
+    fixture.settings.ladder.max = Duration::from_millis(200);
+    fixture.settings.retry.after = Some(AskedDelays::Ladder);
+    fixture.declare().await;
+    let mut other = fixture.settings.clone();
+    other.queue_mut(&fixture.namespace.queue("invoices")).parked = Some(fixture.namespace.queue("set-aside"));
+    Topology::of(&other).unwrap().declare(&other).await.unwrap();
+    let look = ["--management", api.url()];
+    fixture.is_fine(&look).await;
+
+    let audit = fixture.namespace.queue("audit");
+    fixture.client.declare_queue(&audit, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    let planted = [
+        ("park", fixture.queue.as_str(), json!({})),
+        ("wait", "", json!({ "x-match": "any", "wait-for": 100 })),
+        ("ladder", "", json!({})),
+        ("after.200", "", json!({ "x-match": "all", "then-200": 100 })),
+        ("return", "", json!({ "x-match": "all", "return-to": fixture.queue })),
+    ];
+    let mut objects = Vec::new();
+    for (exchange, key, arguments) in &planted {
+        let exchange = fixture.namespace.exchange(exchange);
+        fixture.client.bind(&audit, &exchange, key, arguments.clone()).await.unwrap();
+        objects.push(format!("binding of queue {audit:?} to exchange {exchange:?}"));
+    }
+    let expected: Vec<_> = objects.iter().map(|object| ("foreign-binding", object.as_str())).collect();
+    fixture.is_found(&look, &expected).await;
+    for (exchange, key, arguments) in &planted {
+        fixture.client.unbind(&audit, &fixture.namespace.exchange(exchange), key, arguments.clone()).await.unwrap();
+    }
+    fixture.is_fine(&look).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

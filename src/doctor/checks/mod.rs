@@ -3,6 +3,7 @@
 mod cluster;
 mod consumers;
 mod dead_lettering;
+mod foreign;
 mod limits;
 mod messages;
 mod parts;
@@ -26,6 +27,7 @@ pub(super) fn findings(subject: &Subject, seen: &Observed, now: Timestamp) -> Ve
         ));
     }
     findings.extend(parts::check(subject, seen));
+    findings.extend(foreign::check(subject, seen));
     findings.extend(limits::check(subject, seen));
     findings.extend(taken_over::check(subject, seen));
     findings.extend(dead_lettering::check(subject, seen));

@@ -8,8 +8,8 @@ use crate::doctor::observed::{
     DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, QueueDetails, QueueState,
 };
 use crate::retry::backoff::Backoff;
-use crate::settings::{Declare, Order, QueueType, Settings, WaitStrategy};
-use crate::topology::{Argument, Arguments};
+use crate::settings::{AskedDelays, Declare, Order, QueueType, Settings, WaitStrategy};
+use crate::topology::{Argument, Arguments, Binding};
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
@@ -44,10 +44,27 @@ fn healthy(subject: &Subject) -> Observed {
     for binding in &subject.topology.exchange_bindings {
         let sources = json!([{ "source": binding.source }]);
         management.sources.insert(binding.destination.clone(), serde_json::from_value(sources).unwrap());
+        lead(
+            &mut management,
+            &binding.source,
+            json!({ "destination": binding.destination, "destination_type": "exchange" }),
+        );
+    }
+    for Binding { exchange, queue, routing_key, arguments } in &subject.topology.bindings {
+        let binding = json!({ "destination": queue, "routing_key": routing_key, "arguments": arguments });
+        lead(&mut management, exchange, binding);
     }
     seen.frame_max = 131_072;
     seen.management = Some(management);
     seen
+}
+
+/// Adds a binding that leads out of this exchange; to a queue unless it says otherwise.
+fn lead(management: &mut Management, exchange: &str, binding: Value) {
+    let mut details = json!({ "source": exchange, "destination_type": "queue" });
+    details.as_object_mut().unwrap().extend(binding.as_object().unwrap().clone());
+    let binding = serde_json::from_value(details).unwrap();
+    management.destinations.entry(exchange.to_owned()).or_default().push(binding);
 }
 
 fn details(name: &str, arguments: &Arguments) -> QueueDetails {
@@ -156,6 +173,87 @@ fn a_delayed_exchange_that_leads_nowhere_is_found() {
         seen.management.as_mut().unwrap().exchanges.get_mut("ns.delay").unwrap().kind = "fanout".to_owned();
     };
     assert_eq!(found(&delayed, stand_in), ["arguments-differ"]);
+}
+
+/// What is found when there is also this binding, in a namespace that has all of rehop's exchanges.
+fn bound(exchange: &str, binding: Value) -> Vec<Finding> {
+    let mut mixed = settings();
+    mixed.queue_mut("orders").retry.after = Some(AskedDelays::Ladder);
+    mixed.queue_mut("later").retry.strategy = Some(WaitStrategy::DelayedExchange);
+    let subject = Subject::of(&mixed).unwrap();
+    let mut seen = healthy(&subject);
+    lead(seen.management.as_mut().unwrap(), exchange, binding);
+    findings(&subject, &seen, NOW)
+}
+
+#[test]
+fn a_binding_by_which_copies_go_elsewhere_is_found() {
+    let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
+    for (exchange, binding, says) in [
+        ("ns.park", json!({ "destination": "audit", "routing_key": "orders" }), "are parked"),
+        (
+            "ns.park",
+            json!({ "destination": "orders.parked", "destination_type": "exchange", "routing_key": "orders" }),
+            "are parked",
+        ),
+        ("ns.wait", json!({ "destination": "audit" }), "that wait"),
+        ("ns.wait", json!({ "destination": "audit", "arguments": all("wait-for", 10_000.into()) }), "that wait"),
+        (
+            "ns.wait",
+            json!({ "destination": "ns.wait.10000", "arguments": all("wait-for", 60_000.into()) }),
+            "that wait",
+        ),
+        (
+            "ns.wait",
+            json!({ "destination": "ns.wait.10000", "arguments": { "x-match": "any", "wait-for": 10_000 } }),
+            "that wait",
+        ),
+        (
+            "ns.ladder",
+            json!({ "destination": "ns.wait.1000", "arguments": all("wait-for", 1_000.into()) }),
+            "that wait",
+        ),
+        (
+            "ns.after.2000",
+            json!({ "destination": "ns.ladder.1000", "arguments": all("wait-for", 1_000.into()) }),
+            "wait",
+        ),
+        ("ns.return", json!({ "destination": "audit", "arguments": all("return-to", "orders".into()) }), "have waited"),
+        (
+            "ns.return",
+            json!({ "destination": "orders", "destination_type": "exchange", "arguments": all("return-to", "orders".into()) }),
+            "have waited",
+        ),
+        ("ns.delay", json!({ "destination": "orders" }), "have waited"),
+        ("ns.delay", json!({ "destination": "audit", "destination_type": "exchange" }), "have waited"),
+    ] {
+        let found = bound(exchange, binding.clone());
+        let [finding] = &found[..] else { panic!("{exchange} {binding}: {found:?}") };
+        let kind = binding["destination_type"].as_str().unwrap_or("queue");
+        let object = format!("binding of {kind} {} to exchange {exchange:?}", binding["destination"]);
+        assert_eq!((finding.check, &finding.object), (Check::ForeignBinding, &object));
+        assert!(finding.seen.contains(says), "{}", finding.seen);
+    }
+}
+
+/// Other services of the namespace have other queues, delays and ladders.
+#[test]
+fn the_bindings_of_other_services_and_those_that_operators_need_are_no_complaint() {
+    let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
+    for (exchange, binding) in [
+        ("ns.park", json!({ "destination": "set-aside", "routing_key": "invoices" })),
+        ("ns.wait", json!({ "destination": "ns.wait.7000", "arguments": all("wait-for", 7_000.into()) })),
+        ("ns.ladder", json!({ "destination": "ns.ladder.750", "arguments": all("wait-for", 750.into()) })),
+        ("ns.after.3000", json!({ "destination": "ns.ladder.750", "arguments": all("then-3000", 750.into()) })),
+        ("ns.return", json!({ "destination": "invoices", "arguments": all("return-to", "invoices".into()) })),
+        ("ns.stray", json!({ "destination": "ns.stray.2" })),
+        ("ns.report", json!({ "destination": "ns.op.fates.1", "routing_key": "1" })),
+        ("ns.discarded", json!({ "destination": "archive" })),
+        ("shop", json!({ "destination": "audit" })),
+    ] {
+        let found = bound(exchange, binding.clone());
+        assert!(found.is_empty(), "{exchange} {binding}: {found:?}");
+    }
 }
 
 #[test]
