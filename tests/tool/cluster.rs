@@ -1,7 +1,5 @@
 //! `rehop doctor` at a cluster that loses its nodes, whose network is cut, or that is being upgraded.
 
-use rehop::Topology;
-use rehop::settings::Declare;
 use rehop::testing::{BrokerError, Cluster, eventually};
 use serde_json::{Value, json};
 
@@ -35,17 +33,8 @@ async fn nodes_that_are_down_and_queues_with_too_few_members_are_found() {
         "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
     });
     fixture.client.declare_queue(queue, few).await.unwrap();
-    let mut declared = fixture.settings.clone();
-    declared.queue_mut(queue).declare = Declare::Existing;
-    Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+    fixture.declare_the_rest().await;
     fixture.is_found(&look, &[("few-members", queue)]).await;
-    eventually(COUNTED, "a cluster of three gets no other complaint", async || {
-        let found = fixture.findings(&look).await;
-        let is_fine = found.iter().all(|(check, _)| check == "few-members" || check == "no-consumer");
-        if is_fine { Ok(true) } else { Err(format!("{found:?}")) }
-    })
-    .await
-    .unwrap();
 
     let (member, outsider) = if has_member(&cluster, queue, 1).await { (1, 2) } else { (2, 1) };
     // A classic queue exists only on the node where it was declared.
@@ -54,14 +43,20 @@ async fn nodes_that_are_down_and_queues_with_too_few_members_are_found() {
     let owner = cluster.client(outsider).await.unwrap();
     owner.declare_queue(classic, json!({ "x-queue-type": "classic" })).await.unwrap();
     cluster.kill(outsider).await.unwrap();
-    let parked = fixture.parked();
+    let (name, parked) = (fixture.namespace.name(), fixture.parked());
     // Two members are few where three nodes run, and an even number where two do.
     let expected = [("node-down", "node "), ("member-down", parked.as_str()), ("even-members", queue)];
-    fixture.is_found(&look, &expected).await;
+    // The other queues have three members as well.
+    fixture.is_found_with(&look, &expected, &[("member-down", name)]).await;
     let existing = format!("queues=[{{queue={classic:?},declare=existing}}]");
-    home.is_found(&["--set", &existing], &[("queue-unavailable", classic)]).await;
+    // Nothing else of this namespace was declared.
+    let missing = [("exchange-missing", home.namespace.name()), ("queue-missing", home.namespace.name())];
+    home.is_found_with(&["--set", &existing], &[("queue-unavailable", classic)], &missing).await;
     cluster.kill(member).await.unwrap();
-    fixture.is_found(&look, &[("without-majority", &parked)]).await;
+    // What has no majority may not answer.
+    let consequences =
+        [("node-down", "node "), ("without-majority", name), ("queue-unavailable", name), ("even-members", queue)];
+    fixture.is_found_with(&look, &[("without-majority", &parked)], &consequences).await;
 }
 
 /// Nodes that find each other again are one cluster on 4.3. Before, each side keeps what it has decided alone, until one of them is
@@ -71,12 +66,14 @@ async fn a_node_that_is_cut_off_is_found_and_so_is_the_partition_that_it_leaves_
     let Some(cluster) = cluster().await else { return };
     let fixture = Fixture::at("partition", &cluster.amqp_url(0)).await;
     let url = cluster.management_url(0);
-    let look = ["--management", url.as_str()];
+    let (name, look) = (fixture.namespace.name(), ["--management", url.as_str()]);
+    // Nothing was declared, and a side of the partition takes the nodes of the other for stopped.
+    let others = [("exchange-missing", name), ("queue-missing", name), ("node-down", "node ")];
     cluster.disconnect(2).await.unwrap();
-    fixture.is_found(&look, &[("node-down", "node ")]).await;
+    fixture.is_found_with(&look, &[("node-down", "node ")], &others[..2]).await;
     cluster.reconnect(2).await.unwrap();
     if !cluster.rabbitmqctl(0, &["version"]).await.unwrap().starts_with("4.3.") {
-        return fixture.is_found(&look, &[("partition", "node ")]).await;
+        return fixture.is_found_with(&look, &[("partition", "node ")], &others).await;
     }
     eventually(COUNTED, "the nodes see each other again", async || {
         let found = fixture.findings(&look).await;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rehop::Topology;
+use rehop::settings::Declare;
 use rehop::testing::eventually;
 use serde_json::Value;
 
@@ -11,7 +13,19 @@ use crate::support::Fixture;
 /// Longer than usual: the broker counts, and looks at policies, every 5 seconds.
 pub(crate) const COUNTED: Duration = Duration::from_secs(60);
 
+/// Whether a finding is the one with this id, about an object whose name contains this.
+fn is((check, object): &(String, String), (id, name): &(&str, &str)) -> bool {
+    check == id && object.contains(name)
+}
+
 impl Fixture {
+    /// Declares everything but the work queue, which somebody else has declared.
+    pub(crate) async fn declare_the_rest(&self) {
+        let mut settings = self.settings.clone();
+        settings.queue_mut(&self.queue).declare = Declare::Existing;
+        Topology::of(&settings).unwrap().declare(&settings).await.unwrap();
+    }
+
     pub(crate) async fn doctor(&self, more: &[&str]) -> Finished {
         let arguments = [&["doctor", "--queue", &self.queue, "--json"], more].concat();
         self.tool(&arguments).finished().await
@@ -34,23 +48,27 @@ impl Fixture {
 
     /// Waits until the doctor finds nothing but the missing consumer.
     pub(crate) async fn is_fine(&self, more: &[&str]) {
-        eventually(COUNTED, "no complaint", async || {
-            let found = self.findings(more).await;
-            if found.iter().all(|(check, _)| check == "no-consumer") { Ok(true) } else { Err(format!("{found:?}")) }
-        })
-        .await
-        .unwrap();
+        self.is_found(more, &[]).await;
     }
 
-    /// Waits until the doctor finds all of these, each an id and a part of the object's name.
+    /// Waits until the doctor finds all of these, each an id and a part of the object's name, and nothing else but the missing consumer.
     pub(crate) async fn is_found(&self, more: &[&str], expected: &[(&str, &str)]) {
-        eventually(COUNTED, "the doctor finds what was planted", async || {
+        self.is_found_with(more, expected, &[]).await;
+    }
+
+    /// The same, where what was planted may also have these consequences.
+    pub(crate) async fn is_found_with(&self, more: &[&str], expected: &[(&str, &str)], consequences: &[(&str, &str)]) {
+        eventually(COUNTED, "the doctor finds what was planted, and nothing else", async || {
             let found = self.examined(more).await?;
-            let is_found =
-                |(id, name): &(&str, &str)| found.iter().any(|(check, object)| check == id && object.contains(name));
-            match expected.iter().find(|expected| !is_found(expected)) {
+            if let Some(missing) = expected.iter().find(|expected| !found.iter().any(|found| is(found, expected))) {
+                return Err(format!("{missing:?} is not among {found:?}"));
+            }
+            let may_be = |found: &(String, String)| {
+                found.0 == "no-consumer" || expected.iter().chain(consequences).any(|named| is(found, named))
+            };
+            match found.iter().find(|found| !may_be(found)) {
                 None => Ok(true),
-                Some(missing) => Err(format!("{missing:?} is not among {found:?}")),
+                Some(surplus) => Err(format!("{surplus:?} was not planted")),
             }
         })
         .await
