@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use rehop::settings::{AskedDelays, BindingSettings, Declare, Order, QueueType, WaitStrategy};
 use rehop::testing::{Broker, Publish, eventually};
+use rehop::{Backoff, Consumer, Message, Raw};
 use serde_json::{Value, json};
 
 use super::broker_api::BrokerApi;
 use super::examined::COUNTED;
-use crate::support::{Fixture, SOON, fragile_broker, now_millis};
+use crate::support::{Fixture, Running, SOON, fragile_broker, now_millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_broker_gets_no_complaint() {
@@ -33,6 +35,61 @@ async fn a_healthy_broker_gets_no_complaint() {
         blind.out
     );
     running.stop().await;
+}
+
+/// One queue for each way to wait that this broker has, and one that somebody else has declared as the migration page says. Each has a
+/// service of its own, which declares no more than its queue needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_healthy_namespace_gets_no_complaint_in_whichever_ways_its_queues_wait() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("healthy-mixed").await;
+    let [on_ladder, ordered, native, theirs] =
+        ["on-ladder", "ordered", "native", "theirs"].map(|name| fixture.namespace.queue(name));
+    let [shop, park] = ["shop", "park"].map(|name| fixture.namespace.exchange(name));
+    fixture.client.declare_exchange(&shop, "topic", json!({})).await.unwrap();
+    let arguments = json!({
+        "x-queue-type": "quorum", "x-delivery-limit": 10, "x-dead-letter-exchange": park,
+        "x-dead-letter-routing-key": theirs, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    fixture.client.declare_queue(&theirs, arguments).await.unwrap();
+
+    let settings = &mut fixture.settings;
+    settings.ladder.rung = Duration::from_millis(100);
+    settings.ladder.max = Duration::from_millis(400);
+    let queue = settings.queue_mut(&fixture.queue);
+    queue.bindings = vec![BindingSettings::new(shop, "order.#")];
+    queue.retry.after = Some(AskedDelays::Ladder);
+    settings.queue_mut(&on_ladder).retry.strategy = Some(WaitStrategy::Ladder);
+    let queue = settings.queue_mut(&ordered);
+    queue.retry.strategy = Some(WaitStrategy::InProcess);
+    queue.consume.order = Some(Order::Queue);
+    let queue = settings.queue_mut(&theirs);
+    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    if Broker::shared().await.version().starts_with("4.3.") {
+        let queue = settings.queue_mut(&native);
+        queue.retry.strategy = Some(WaitStrategy::Native);
+        queue.retry.delays = Some(Backoff::Fixed { delay: Duration::from_millis(200), waits: 2 });
+    }
+
+    let mut running = Vec::new();
+    for queue in &fixture.settings.queues {
+        let consumer = Consumer::new(queue.queue.clone(), |_: Message<bytes::Bytes>| async { Ok(()) }).decode(Raw);
+        running.push(Running::start(fixture.connect().await.with_consumer(consumer)));
+    }
+    let mut looked = fixture.settings.clone();
+    looked.broker.management_url = Some(api.url().into());
+    eventually(COUNTED, "no complaint", async || {
+        let report = rehop::doctor::examine(&looked).await.map_err(|error| error.to_string())?;
+        if report.is_healthy() && report.unseen.is_empty() { Ok(true) } else { Err(format!("{report:?}")) }
+    })
+    .await
+    .unwrap();
+    looked.broker.management_url = None;
+    let blind = rehop::doctor::examine(&looked).await.unwrap();
+    assert!(blind.is_healthy(), "{:?}", blind.findings);
+    for service in running {
+        service.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
