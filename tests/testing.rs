@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
+#[path = "support/not_tried.rs"]
+mod not_tried;
+
 use std::{
     io,
     net::TcpStream as StdTcpStream,
@@ -15,6 +18,8 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
+
+use not_tried::not_tried;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -204,7 +209,7 @@ async fn helper_that_waits_to_be_killed() -> Result {
 async fn a_cluster_of_three_survives_faults_of_one_node() -> Result {
     let cluster = match Cluster::start(3).await {
         Err(error @ BrokerError::ClusterNeedsDocker { .. }) => {
-            io::Write::write_all(&mut io::stderr(), format!("NOT TRIED, no cluster here: {error}\n").as_bytes())?;
+            not_tried(&format!("a cluster: {error}"));
             return Ok(());
         }
         cluster => cluster?,
@@ -354,7 +359,7 @@ async fn a_slow_proxy_delays_and_limits_without_losing_a_byte() -> Result {
 async fn a_client_works_through_a_proxy_and_a_broken_one_breaks_it() -> Result {
     let broker = Broker::shared().await;
     if broker.amqp_url().starts_with("amqps:") {
-        io::Write::write_all(&mut io::stderr(), b"NOT TRIED: a proxy in front of a broker behind TLS\n")?;
+        not_tried("a proxy in front of a broker behind TLS");
         return Ok(());
     }
     let proxy = Proxy::start(broker.amqp_url()).await?;

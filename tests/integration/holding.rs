@@ -149,7 +149,7 @@ async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_s
 async fn a_message_that_the_broker_takes_back_while_it_waits_here_ends_at_the_delivery_limit() {
     let version = Broker::shared().await.version().to_owned();
     if ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old)) {
-        return;
+        return not_tried("timeouts that the broker does not count, because it is older than 4.3");
     }
     let mut fixture = held("held-too-long", &[120_000]).await;
     let arguments = json!({

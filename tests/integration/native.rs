@@ -10,7 +10,7 @@ use rehop::{Backoff, Error, Failure, Outcome, Reason};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{Fixture, Log, PROMPTLY, failures, not_tried};
+use crate::support::{DELAYED_RETRIES, Fixture, Log, PROMPTLY, failures, not_tried};
 
 const DELAY: Duration = Duration::from_millis(300);
 
@@ -72,7 +72,7 @@ async fn a_queue_that_is_declared_elsewhere_needs_a_broker_that_delays_too() {
 async fn a_queue_that_was_declared_for_another_strategy_or_delay_is_refused_with_the_keys_and_a_way_that_loses_nothing()
 {
     if !is_known().await {
-        return;
+        return not_tried(DELAYED_RETRIES);
     }
     let mut fixture = native("native-declared", 2).await;
     fixture.declare().await;
@@ -92,7 +92,7 @@ async fn a_queue_that_was_declared_for_another_strategy_or_delay_is_refused_with
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_waits_in_its_queue_and_is_parked_after_immediate_and_waits_and_one_attempts() {
     if !is_known().await {
-        return;
+        return not_tried(DELAYED_RETRIES);
     }
     let mut fixture = native("native", 2).await;
     fixture.retry().immediate = Some(1);
@@ -119,7 +119,7 @@ async fn a_message_waits_in_its_queue_and_is_parked_after_immediate_and_waits_an
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delay_that_is_asked_for_is_at_most_the_one_that_the_queue_has() {
     if !is_known().await {
-        return;
+        return not_tried(DELAYED_RETRIES);
     }
     let fixture = native("native-asks", 2).await;
     let seen = Log::default();
@@ -148,7 +148,7 @@ async fn a_delay_that_is_asked_for_is_at_most_the_one_that_the_queue_has() {
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_and_headers_that_a_producer_has_set_are_not_believed() {
     if !is_known().await {
-        return;
+        return not_tried(DELAYED_RETRIES);
     }
     let fixture = native("native-hostile", 2).await;
     let (run, seen) = fixture
@@ -166,7 +166,7 @@ async fn counts_and_headers_that_a_producer_has_set_are_not_believed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_handed_back_at_the_shutdown_does_not_wait() {
     if !is_known().await {
-        return;
+        return not_tried(DELAYED_RETRIES);
     }
     let mut fixture = native("native-hand-back", 2).await;
     fixture.retry().delays = Some(Backoff::Fixed { delay: Duration::from_secs(3600), waits: 2 });
@@ -262,7 +262,7 @@ async fn clear_policy(name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
     if !is_known().await {
-        return;
+        return not_tried(DELAYED_RETRIES);
     }
     let fixture = native("native-policy", 3).await;
     fixture.declare().await;
@@ -306,7 +306,7 @@ async fn a_broker_policy_with_other_delays_changes_how_long_waits_last_and_leave
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leaves_attempts_bounded() {
     if !is_known().await {
-        return;
+        return not_tried(DELAYED_RETRIES);
     }
     let fixture = native("native-policy-later", 3).await;
     let note = |message: &rehop::Message<bytes::Bytes>| (message.raw_body().to_vec(), message.attempt());

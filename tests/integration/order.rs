@@ -7,7 +7,7 @@ use rehop::testing::{Broker, eventually};
 use rehop::{Consumer, Failure, Raw};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, millis};
+use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, millis, not_tried};
 
 /// A queue with this order, whose messages wait in the process.
 async fn ordered(test: &str, order: Order, delays: &[u64]) -> Fixture {
@@ -167,7 +167,7 @@ async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_de
 {
     let version = Broker::shared().await.version().to_owned();
     if ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old)) {
-        return;
+        return not_tried("timeouts that the broker does not count, because it is older than 4.3");
     }
     let mut fixture = ordered("order-taken-back", Order::Queue, &[120_000]).await;
     let arguments = json!({

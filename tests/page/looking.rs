@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::http::{Served, encode};
 use super::stock::{self, HOSTILE};
-use crate::support::{Fixture, SOON};
+use crate::support::{Fixture, SOON, not_tried};
 
 /// Addresses in a page that begin like this.
 fn links(body: &str, start: &str) -> Vec<String> {
@@ -223,8 +223,7 @@ fn cell(body: &str, id: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn rates_come_from_the_management_address_and_the_rest_by_amqp_alone() {
     let Some(url) = Broker::shared().await.management_url() else {
-        eprintln!("skipped: REHOP_TEST_MANAGEMENT_URL is not set");
-        return;
+        return not_tried("rates, because REHOP_TEST_MANAGEMENT_URL is not set");
     };
     let mut fixture = Fixture::new("ui-rates").await;
     let refusing = fixture.serve_always(Err(rehop::Failure::permanent("no"))).await;

@@ -2,6 +2,7 @@
 
 mod fixture;
 mod log;
+mod not_tried;
 mod running;
 
 use std::time::{Duration, SystemTime};
@@ -13,6 +14,7 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 pub(crate) use fixture::Fixture;
 pub(crate) use log::Log;
+pub(crate) use not_tried::not_tried;
 pub(crate) use running::Running;
 
 /// How long anything may take. What has not happened by then never will.
@@ -22,10 +24,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// busy machine time.
 pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
 
-/// Says what this run leaves untested, past the test harness, which shows no output of a test that passes.
-pub(crate) fn not_tried(what: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("NOT TRIED: {what}\n").as_bytes());
-}
+/// What tests of strategy `native` leave untested where they have to.
+pub(crate) const DELAYED_RETRIES: &str = "delayed retries, because the broker is older than 4.3";
 
 pub(crate) fn millis(millis: impl IntoIterator<Item = u64>) -> Option<Backoff> {
     Some(Backoff::List(millis.into_iter().map(Duration::from_millis).collect()))

@@ -9,7 +9,7 @@ use testcontainers::{GenericImage, ImageExt};
 
 use super::chain::Producer;
 use crate::alone;
-use crate::support::{Fixture, Log, SOON};
+use crate::support::{Fixture, Log, SOON, not_tried};
 
 const OPT_IN: &str = "REHOP_TEST_JAEGER";
 const TAG: &str = "2.11.0";
@@ -17,10 +17,7 @@ const TAG: &str = "2.11.0";
 #[tokio::test(flavor = "multi_thread")]
 async fn jaeger_shows_the_chain_as_one_trace() {
     if std::env::var_os(OPT_IN).is_none() {
-        eprintln!(
-            "NOT RUN: jaeger_shows_the_chain_as_one_trace; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} is available"
-        );
-        return;
+        return not_tried(&format!("Jaeger; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} is available"));
     }
     let variables = [("OTEL_METRICS_EXPORTER", "none"), ("OTEL_LOGS_EXPORTER", "none")];
     if !alone("telemetry::jaeger::jaeger_shows_the_chain_as_one_trace", &variables).await {

@@ -9,6 +9,7 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
+use crate::support::not_tried;
 
 pub(crate) struct BrokerApi {
     url: String,
@@ -20,7 +21,7 @@ impl BrokerApi {
     /// The API of the shared broker. An external broker may have none.
     pub(crate) async fn shared() -> Option<Self> {
         let Some(url) = Broker::shared().await.management_url() else {
-            eprintln!("skipped: REHOP_TEST_MANAGEMENT_URL is not set");
+            not_tried("what the management API shows, because REHOP_TEST_MANAGEMENT_URL is not set");
             return None;
         };
         static PROVIDER: OnceLock<()> = OnceLock::new();
@@ -97,4 +98,19 @@ impl BrokerApi {
         let status = answer.status();
         assert!(status.is_success(), "{path}: {status} {}", answer.text().await.unwrap_or_default());
     }
+}
+
+/// This test runs another one as `cargo test` does, without an address of the management API.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_that_cannot_be_tried_says_so_in_one_line_although_it_passes() {
+    const SKIPPED: &str = "tool::doctor::a_classic_work_queue_is_found";
+    let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
+    command.args([SKIPPED, "--exact"]).kill_on_drop(true).env_remove("REHOP_TEST_MANAGEMENT_URL");
+    command.env("REHOP_TEST_AMQP_URL", Broker::shared().await.amqp_url());
+    let output = command.output().await.unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
+    let said: Vec<_> = err.lines().filter(|line| line.starts_with("NOT TRIED: ")).collect();
+    let [line] = said[..] else { panic!("{err}") };
+    assert!(line.contains("REHOP_TEST_MANAGEMENT_URL") && line.ends_with(&format!("({SKIPPED})")), "{line}");
 }

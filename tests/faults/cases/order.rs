@@ -143,10 +143,6 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
     let proxy = Proxy::start(&lab.admin_url).await.unwrap();
     lab.config = lab.behind(&proxy);
     let rounds = ground.times(4, 20);
-<<<<<<< Updated upstream
-=======
-    let mut faults = 0;
->>>>>>> Stashed changes
     let services = [lab.supervised(), lab.supervised()];
     for round in 0..rounds {
         send(&lab, KINDS.into_iter().cycle().take(messages)).await;
@@ -172,7 +168,6 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
     for service in &mut rolling {
         service.stop().await;
     }
-<<<<<<< Updated upstream
     // Only the active process holds messages. A kill, or a cut of all connections, finds it once at most.
     let (kills, cuts, restarts) = (2 * rounds, rounds, rounds + 2);
     let held = held(&lab);
@@ -180,10 +175,6 @@ async fn in_order(ground: Ground, name: &str, order: Order, messages: usize, key
     let allowed = Allowed::losses(kills + cuts + restarts, held).restarting(attempts(&lab));
     let account = close(&lab, allowed.duplicates_at_most((kills + cuts) * held), key).await;
     account.with_note(format!("{kills} kills, {cuts} cuts, {restarts} restarts"))
-=======
-    let account = close(&lab, Allowed::losses(faults, PREFETCH.into()), key).await;
-    account.with_note(format!("{faults} kills, cuts and restarts"))
->>>>>>> Stashed changes
 }
 
 /// Between messages of other keys, with a second process ready to take over.
@@ -238,12 +229,8 @@ pub(crate) async fn other_windows(ground: Ground) -> Account {
     goes_on(&lab).await;
     lab.settled(SOON * 3).await;
     old.stop().await;
-<<<<<<< Updated upstream
     // A process that stops waits for its acks, so what it hands back has not ended.
     let allowed = Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab)).duplicates_at_most(0);
-=======
-    let allowed = Allowed::losses(rounds, PREFETCH.into()).restarting(attempts(&lab));
->>>>>>> Stashed changes
     let account = close(&lab, allowed, |id| id % KEYS).await;
     account.with_note(format!("{rounds} deploys"))
 }
