@@ -19,6 +19,7 @@ use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
 use crate::parked::under_way::UnderWay;
 use crate::parked::watch::{Observe, StopSignal};
+use crate::parked::work_queues::WorkQueues;
 use crate::telemetry::replay::ReplayTracer;
 
 /// How often progress is shown, and a reading of depths begins if none is running.
@@ -45,7 +46,7 @@ pub(crate) struct Carrier<'a> {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) stray_at_start: Option<u64>,
-    pub(super) destinations: HashSet<String>,
+    pub(super) work_queues: WorkQueues,
     pub(super) kinds: HashSet<(Option<String>, Option<String>)>,
     pub(super) is_paused: bool,
     pub(super) send_at: Option<Instant>,
@@ -213,8 +214,11 @@ impl<'a> Carrier<'a> {
                         seen += 1;
                         match self.select(held)? {
                             Ok(found) => {
-                                self.check_destination(&found.message).await?;
-                                ready = Some(found);
+                                if self.has_queue(&found.message).await? {
+                                    ready = Some(found);
+                                } else {
+                                    look.keep(&found.held);
+                                }
                             }
                             Err(kept) => look.keep(&kept),
                         }
@@ -251,7 +255,7 @@ impl<'a> Carrier<'a> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
         let is_replay = matches!(self.job.action, Move::Replay { .. });
         let stray = (is_replay && self.queue != stray).then_some(stray);
-        let destinations = self.job.max_ready.map(|_| self.state.destinations.clone()).unwrap_or_default();
+        let destinations = self.job.max_ready.map(|_| self.state.work_queues.there().clone()).unwrap_or_default();
         Box::pin(async move {
             let stray = match stray {
                 Some(stray) => session.depth_if_any(&stray).await?,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use crate::error::Error;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
 use crate::parked::group::Groups;
@@ -15,6 +16,7 @@ use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::requests::{ListRequest, Listing};
 use crate::parked::session::Session;
 use crate::parked::watch::StopSignal;
+use crate::parked::work_queues::exists;
 use crate::timestamp::Timestamp;
 
 /// After so many messages what was seen is shown for the first time.
@@ -32,10 +34,7 @@ impl Parked {
     /// When the broker is unreachable, the queue does not exist, somebody else works on it, looking could do harm, or it was
     /// [told to stop](Self::stopped_by).
     pub async fn list(&self, request: &ListRequest) -> Result<Listing, ParkedError> {
-        let session = self.session().await?;
-        let listed = self.list_in(&session, request, &mut self.stop.clone(), None).await;
-        session.close().await;
-        listed.map(|(listing, _)| listing)
+        self.list_with(request, None).await
     }
 
     /// As [`list`](Self::list). `observe` is shown what was seen so far: after the first 1,000 messages, and then twice a second.
@@ -48,10 +47,40 @@ impl Parked {
         request: &ListRequest,
         mut observe: impl FnMut(&Listing) + Send,
     ) -> Result<Listing, ParkedError> {
+        self.list_with(request, Some(&mut observe)).await
+    }
+
+    async fn list_with(
+        &self,
+        request: &ListRequest,
+        observe: Option<ObserveListing<'_>>,
+    ) -> Result<Listing, ParkedError> {
         let session = self.session().await?;
-        let listed = self.list_in(&session, request, &mut self.stop.clone(), Some(&mut observe)).await;
+        let listed = match self.list_in(&session, request, &mut self.stop.clone(), observe).await {
+            Ok((listing, _)) if request.check_destinations => self.check_destinations(&session, listing).await,
+            listed => listed.map(|(listing, _)| listing),
+        };
         session.close().await;
-        listed.map(|(listing, _)| listing)
+        listed
+    }
+
+    /// Tells the work queues that do not exist from those that do.
+    async fn check_destinations(&self, session: &Session, mut listing: Listing) -> Result<Listing, ParkedError> {
+        for (queue, count) in std::mem::take(&mut listing.destinations) {
+            let looked = tokio::select! {
+                biased;
+                () = self.stop.clone() => return Err(ParkedError::Stopped),
+                looked = exists(session, &queue) => looked,
+            };
+            // One that cannot be served now exists.
+            let is_there = matches!(looked, Err(Error::Unavailable { .. })) || looked?;
+            if is_there {
+                listing.destinations.insert(queue, count);
+            } else {
+                listing.missing_destinations.insert(queue, count);
+            }
+        }
+        Ok(listing)
     }
 
     pub(super) async fn list_in(
@@ -151,6 +180,7 @@ impl<'a> ListingBuilder<'a> {
             matched: self.matched,
             groups: self.groups.clone().into_sorted(),
             destinations: self.destinations.clone(),
+            missing_destinations: BTreeMap::new(),
             without_destination: self.without_destination,
             messages: self.messages.clone(),
         }

@@ -42,6 +42,7 @@ mod session;
 mod there;
 mod under_way;
 mod watch;
+mod work_queues;
 
 pub use detail::{Body, Detail};
 pub use edit::{EditRequest, Edited};

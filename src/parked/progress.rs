@@ -15,7 +15,7 @@ pub struct Tally {
     pub matched: u64,
     /// How many were published elsewhere, confirmed and acked here.
     pub moved: u64,
-    /// How many match and do not say which work queue they belong to. They stay.
+    /// How many match and do not say which work queue they belong to, or name one that does not exist. They stay.
     pub without_destination: u64,
     /// How many match and have headers too large for a copy. They stay.
     pub too_large: u64,

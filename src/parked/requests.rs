@@ -20,18 +20,21 @@ pub struct ListRequest {
     pub window: Option<u64>,
     /// How many messages to return one by one at most. All that match are in the groups. Default 0.
     pub rows: usize,
+    /// Whether to look which of the work queues exist that the messages belong to. A plan of a replay needs it; the broker logs an error
+    /// for each that does not. Default false.
+    pub check_destinations: bool,
 }
 
 impl Default for ListRequest {
     fn default() -> Self {
-        Self { filter: Filter::default(), window: Some(1_000), rows: 0 }
+        Self { filter: Filter::default(), window: Some(1_000), rows: 0, check_destinations: false }
     }
 }
 
 impl ListRequest {
     /// All messages that pass, in groups.
     pub fn all(filter: Filter) -> Self {
-        Self { filter, window: None, rows: 0 }
+        Self { filter, window: None, ..Self::default() }
     }
 }
 
@@ -52,7 +55,10 @@ pub struct Listing {
     pub groups: Vec<Group>,
     /// How many a replay would send to each work queue.
     pub destinations: BTreeMap<String, u64>,
-    /// How many do not say which work queue they belong to.
+    /// How many belong to each work queue that does not exist, if [that was looked at](ListRequest::check_destinations). A replay leaves
+    /// stray and discarded ones where they are, and ends with an error at a parked one.
+    pub missing_destinations: BTreeMap<String, u64>,
+    /// How many do not say which work queue they belong to. A replay leaves them where they are, too.
     pub without_destination: u64,
     /// The first of them, one by one.
     pub messages: Vec<ParkedMessage>,

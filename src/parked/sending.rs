@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
 use crate::parked::carry::{Carrier, MAX_KINDS, Ready};
 use crate::parked::copies::{Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
@@ -12,6 +11,7 @@ use crate::parked::group::Kind;
 use crate::parked::headers::headers_json;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
+use crate::parked::place::Place;
 use crate::parked::under_way::{Answered, UnderWay};
 use crate::timestamp::Timestamp;
 
@@ -34,22 +34,28 @@ impl Carrier<'_> {
         Ok(Ok(Ready { held, message }))
     }
 
-    /// Before the first message goes to a queue: it must exist.
-    pub(super) async fn check_destination(&mut self, message: &ParkedMessage) -> Result<(), ParkedError> {
+    /// Whether the queue that a message is to go to exists. A stray or discarded message whose queue is gone stays where it is, because
+    /// those behind it may belong elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// When a queue is missing that the operator has named, or that messages were parked for.
+    pub(super) async fn has_queue(&mut self, message: &ParkedMessage) -> Result<bool, ParkedError> {
         let queue = match self.job.action {
             Move::Replay { .. } => message.destination.as_deref(),
             Move::Discard { .. } => None,
             Move::Restore => message.discarded_from.as_deref(),
         };
-        let Some(queue) = queue else { return Ok(()) };
-        if self.state.destinations.insert(queue.to_owned()) {
-            // Without the permission to look, the broker's alternate exchange keeps what finds no queue.
-            self.session.depth(queue).await.map(drop).or_else(|error| match error {
-                Error::Permission { .. } => Ok(()),
-                other => Err(other),
-            })?;
+        let Some(queue) = queue else { return Ok(true) };
+        let is_replay = matches!(self.job.action, Move::Replay { .. });
+        let may_be_gone = is_replay && !matches!(self.interpreter.place, Place::Queue(_)) && self.job.to != Some(queue);
+        if may_be_gone {
+            let is_there = self.state.work_queues.has(self.session, queue).await?;
+            self.tally.without_destination += u64::from(!is_there);
+            return Ok(is_there);
         }
-        Ok(())
+        self.state.work_queues.require(self.session, queue).await?;
+        Ok(true)
     }
 
     /// Sends the copy of a message. One that cannot be copied comes back, and stays held.

@@ -76,7 +76,8 @@ pub(super) async fn list(work: &Work, parked: Parked, address: &Address) -> Resu
 }
 
 fn request(address: &Address, window: Option<u64>) -> ListRequest {
-    ListRequest { filter: address.filter.clone(), window, rows: ROWS }
+    // Plans are made of what is read of a whole queue.
+    ListRequest { filter: address.filter.clone(), window, rows: ROWS, check_destinations: window.is_none() }
 }
 
 /// How far a reading of a whole queue is.

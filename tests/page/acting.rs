@@ -117,6 +117,28 @@ async fn a_replay_of_another_number_of_messages_than_planned_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_plan_of_a_replay_says_which_messages_stay() {
+    let fixture = Fixture::new("ui-stay").await;
+    fixture.declare().await;
+    let gone = fixture.namespace.queue("gone");
+    let stray = Publish::to(fixture.stray(), "order.created").body("x");
+    let of = |queue: &str| stray.clone().header("return-to", queue);
+    fixture.client.publish_many([of(&fixture.queue), of(&gone), stray.clone()]).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 3).await;
+    let page = Served::start(&fixture, &[Action::Replay]).await;
+    let cookie = page.enter().await;
+    let shown = plan(&page, &cookie, "/plan/replay?place=stray").await.body;
+    for part in [
+        format!("Queue {}</dt><dd>1</dd>", fixture.queue),
+        format!("1: queue {gone} does not exist"),
+        "1: they do not say which queue they belong to".to_owned(),
+        "Queue for those that name none".to_owned(),
+    ] {
+        assert!(shown.contains(&part), "{part:?} is missing: {shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replay_can_be_stopped() {
     let fixture = Fixture::new("ui-stop").await;
     fixture.declare().await;

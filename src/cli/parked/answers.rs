@@ -54,7 +54,9 @@ pub(super) fn left(tally: &Tally) -> Vec<String> {
     let mut lines = Vec::new();
     if tally.without_destination > 0 {
         let count = text::number(tally.without_destination);
-        lines.push(format!("{count} do not say where they belong, and stay; --to names a queue for them"));
+        lines.push(format!(
+            "{count} stay: they name no queue that exists; --to names one for those that do not say where they belong"
+        ));
     }
     if tally.too_large > 0 {
         lines.push(format!("{} have headers too large for a copy, and stay", text::number(tally.too_large)));

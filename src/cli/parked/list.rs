@@ -59,7 +59,9 @@ async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedE
 
 /// Prints what a command would do to the messages that match, instead of doing it.
 pub(super) async fn show_plan(parked: &Parked, filter: Filter, verb: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let listing = look(parked, &ListRequest::all(filter)).await?;
+    let mut request = ListRequest::all(filter);
+    request.check_destinations = verb == "send";
+    let listing = look(parked, &request).await?;
     output::print(&if json { text::json(&listing)? } else { plan(&listing, verb, std::env::args()) })?;
     Ok(ExitCode::SUCCESS)
 }

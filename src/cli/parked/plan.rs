@@ -80,11 +80,13 @@ pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item 
         for (queue, count) in &listing.destinations {
             lines.push(format!("{} would go to queue {}", text::number(*count), text::line(queue)));
         }
+        for (queue, count) in &listing.missing_destinations {
+            let (count, queue) = (text::number(*count), text::line(queue));
+            lines.push(format!("{count} would stay: they belong to queue {queue}, which does not exist"));
+        }
         if listing.without_destination > 0 {
-            lines.push(format!(
-                "{} do not say where they belong, and would stay unless --to names a queue",
-                text::number(listing.without_destination)
-            ));
+            let count = text::number(listing.without_destination);
+            lines.push(format!("{count} would stay: they do not say where they belong; --to names a queue for them"));
         }
     }
     if verb == "send" && listing.matched > ReplayRequest::MOST_FATES {

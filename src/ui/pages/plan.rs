@@ -1,5 +1,6 @@
 //! Before something is done: what, to how many, and where they go. Then the operation itself.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ struct Page {
     filter: String,
     place_title: String,
     destinations: Vec<(String, String)>,
+    missing: Vec<(String, String)>,
     without_destination: u64,
     groups: Vec<(String, String)>,
     /// What was looked at so far.
@@ -75,6 +77,9 @@ fn view(
     is_reading: bool,
 ) -> Page {
     let verb = if action == Action::Replay { "Replay" } else { "Discard" };
+    let counts = |queues: &BTreeMap<String, u64>| {
+        queues.iter().map(|(queue, number)| (queue.clone(), count(*number))).collect::<Vec<_>>()
+    };
     let groups = listing.groups.iter().take(20).map(|group| {
         let error = group.kind.error.as_deref().unwrap_or("no error text");
         (count(group.count), format!("{}: {error}", group.kind.reason))
@@ -90,7 +95,8 @@ fn view(
         counted: count(listing.matched),
         filter: address.in_words(),
         place_title: title(&address.place),
-        destinations: listing.destinations.iter().map(|(queue, number)| (queue.clone(), count(*number))).collect(),
+        destinations: counts(&listing.destinations),
+        missing: counts(&listing.missing_destinations),
         without_destination: listing.without_destination,
         groups: groups.collect(),
         window: window(listing),

@@ -1,12 +1,13 @@
 //! Replays: what is sent, where to, and when they stop.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::parked::{ListRequest, Parked, Place, Progress, RampSettings, Stop};
-use rehop::testing::{Publish, eventually};
+use rehop::parked::{Filter, ListRequest, Parked, Place, Progress, RampSettings, Stop};
+use rehop::testing::{Publish, Received, eventually};
 
 use super::{never, numbered, ramp, request};
 use crate::support::{Fixture, SOON};
@@ -142,6 +143,53 @@ async fn stray_messages_go_back_to_the_queue_that_they_were_on_the_way_to() {
     assert!(replayed.is_success() && replayed.tally.moved == 1, "{replayed:?}");
     assert_eq!(seen.reaches(3).await, ["known", "way", "unknown"]);
     run.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strays_whose_queue_is_gone_stay_in_their_places_and_the_others_go_home_as_the_plan_says() {
+    let fixture = Fixture::new("stray-gone").await;
+    fixture.declare().await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    // The broker's answer about the last of these would not fit into AMQP, and would end the connection.
+    let (home, gone, unsayable) = (fixture.queue.clone(), fixture.namespace.queue("gone"), "語".repeat(85));
+    let lost = |body: &str| Publish::to(fixture.stray(), "order.created").body(body);
+    let of = |body: &str, queue: &str| lost(body).header("return-to", queue);
+    let strays = [
+        of("one", &home),
+        of("two", &gone),
+        of("three", &home),
+        of("four", &unsayable),
+        lost("five"),
+        of("six", &gone),
+        of("seven", &home),
+    ];
+    fixture.client.publish_many(strays).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 7).await;
+    let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
+
+    let mut planning = ListRequest::all(Filter::default());
+    planning.check_destinations = true;
+    let plan = operator.list(&planning).await.unwrap();
+    assert_eq!(plan.destinations, BTreeMap::from([(home, 3)]));
+    assert_eq!(plan.missing_destinations, BTreeMap::from([(gone.clone(), 2), (unsayable, 1)]));
+    let replayed = operator.replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
+    let (tally, fates) = (&replayed.tally, &replayed.fates);
+    assert_eq!((tally.matched, tally.moved, fates.handled, &replayed.stopped), (7, 3, 3, &None));
+    assert_eq!((plan.without_destination, tally.without_destination), (1, 1 + 2 + 1));
+    assert!(!replayed.is_success());
+    let mut handled = seen.reaches(3).await;
+    handled.sort();
+    assert_eq!(handled, ["one", "seven", "three"]);
+    run.stop().await;
+
+    // A queue that the operator names has to exist.
+    let mut to_nowhere = request(ramp(&[5]));
+    to_nowhere.to = Some(gone.clone());
+    let error = operator.replay(&to_nowhere, |_| {}, never()).await.unwrap_err();
+    assert!(error.to_string().contains(&gone) && error.to_string().contains("does not exist"), "{error}");
+    fixture.has_depth(&fixture.stray(), 4).await;
+    let left: Vec<_> = fixture.client.get_all(&fixture.stray()).await.unwrap().iter().map(Received::text).collect();
+    assert_eq!(left, ["two", "four", "five", "six"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

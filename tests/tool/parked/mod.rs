@@ -34,6 +34,14 @@ impl Fixture {
         let count = self.client.publish_many(messages.into_iter().map(to_park)).await.unwrap();
         self.has_depth(&self.parked(), count as u32).await;
     }
+
+    /// Stray messages, straight to the exchange of those that find no queue.
+    async fn stray_directly(&self, messages: impl IntoIterator<Item = Publish>) {
+        self.declare().await;
+        let to_stray = |message: Publish| Publish { exchange: self.stray(), ..message };
+        let count = self.client.publish_many(messages.into_iter().map(to_stray)).await.unwrap();
+        self.has_depth(&self.stray(), count as u32).await;
+    }
 }
 
 /// A folder of one test, which goes with it.
@@ -124,6 +132,35 @@ async fn the_exit_status_says_how_a_replay_ended() {
     }
     let missing = fixture.tool(&["parked", "list", "--queue", "nowhere"]).finished().await.error(1);
     assert!(missing.contains("nowhere.parked") && missing.contains("does not exist"), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stray_whose_queue_is_gone_stays_and_the_plan_says_so() {
+    let fixture = Fixture::new("gone").await;
+    let run = fixture.serve_always(Ok(())).await;
+    let gone = fixture.namespace.queue("gone");
+    fixture
+        .stray_directly([fixture.queue.as_str(), &gone, ""].map(|queue| message("lost").header("return-to", queue)))
+        .await;
+    let planned = fixture.tool(&["parked", "replay", "--stray"]).finished().await;
+    assert_eq!(planned.code(), 0, "{}", planned.err);
+    for part in [
+        format!("1 would go to queue {}", fixture.queue),
+        format!("1 would stay: they belong to queue {gone}, which does not exist"),
+        "1 would stay: they do not say where they belong".to_owned(),
+    ] {
+        assert!(planned.out.contains(&part), "{part:?} is missing: {}", planned.out);
+    }
+    let json: Value =
+        serde_json::from_str(&fixture.tool(&["parked", "replay", "--stray", "--json"]).finished().await.out).unwrap();
+    assert_eq!((&json["missing_destinations"][&gone], &json["without_destination"]), (&json!(1), &json!(1)));
+    let replayed = fixture.tool(&["parked", "replay", "--stray", "--apply", "--expect", "3"]).finished().await;
+    assert_eq!(replayed.code(), 3, "{}", replayed.err);
+    for part in ["1 sent, 1 handled", "2 stay: they name no queue that exists"] {
+        assert!(replayed.out.contains(part), "{part:?} is missing: {}", replayed.out);
+    }
+    fixture.has_depth(&fixture.stray(), 2).await;
+    run.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
