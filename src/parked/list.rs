@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::parked::destinations::Destinations;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
 use crate::parked::group::Groups;
@@ -133,8 +134,7 @@ struct ListingBuilder<'a> {
     request: &'a ListRequest,
     matched: u64,
     groups: Groups,
-    destinations: BTreeMap<String, u64>,
-    without_destination: u64,
+    destinations: Destinations,
     messages: Vec<ParkedMessage>,
 }
 
@@ -145,8 +145,7 @@ impl<'a> ListingBuilder<'a> {
             request,
             matched: 0,
             groups: Groups::default(),
-            destinations: BTreeMap::new(),
-            without_destination: 0,
+            destinations: Destinations::default(),
             messages: Vec::new(),
         }
     }
@@ -163,10 +162,7 @@ impl<'a> ListingBuilder<'a> {
         }
         self.matched += 1;
         self.groups.add(&message);
-        match &message.destination {
-            Some(destination) => *self.destinations.entry(destination.clone()).or_insert(0) += 1,
-            None => self.without_destination += 1,
-        }
+        self.destinations.add(message.destination.as_deref());
         if self.messages.len() < self.request.rows {
             self.messages.push(message);
         }
@@ -179,9 +175,10 @@ impl<'a> ListingBuilder<'a> {
             looked_at,
             matched: self.matched,
             groups: self.groups.clone().into_sorted(),
-            destinations: self.destinations.clone(),
+            destinations: self.destinations.told_apart.clone(),
+            other_destinations: self.destinations.others,
             missing_destinations: BTreeMap::new(),
-            without_destination: self.without_destination,
+            without_destination: self.destinations.none,
             messages: self.messages.clone(),
         }
     }

@@ -8,6 +8,7 @@
 mod audit;
 mod carry;
 mod copies;
+mod destinations;
 mod detail;
 mod discard;
 mod edit;

@@ -55,6 +55,8 @@ pub struct Listing {
     pub groups: Vec<Group>,
     /// How many a replay would send to each work queue.
     pub destinations: BTreeMap<String, u64>,
+    /// How many belong to further queues than the [first that were named](Self::MOST_DESTINATIONS). Whether these exist is not looked at.
+    pub other_destinations: u64,
     /// How many belong to each work queue that does not exist, if [that was looked at](ListRequest::check_destinations). A replay leaves
     /// stray and discarded ones where they are, and ends with an error at a parked one.
     pub missing_destinations: BTreeMap<String, u64>,
@@ -62,6 +64,11 @@ pub struct Listing {
     pub without_destination: u64,
     /// The first of them, one by one.
     pub messages: Vec<ParkedMessage>,
+}
+
+impl Listing {
+    /// So many work queues are told apart, because stray messages may name any number.
+    pub const MOST_DESTINATIONS: usize = 1_000;
 }
 
 /// How to replay.

@@ -18,7 +18,8 @@ pub(super) const ROWS: usize = 100;
 /// How long a page waits for another look at the same queue to end.
 const BUSY_TIME: Duration = Duration::from_secs(5);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// How many readings of whole queues are kept, and for how long. One holds at most 1,000 groups and 100 messages without bodies.
+/// How many readings of whole queues are kept, and for how long. One holds at most 1,000 groups and work queues, and 100 messages without
+/// bodies.
 const READINGS: usize = 8;
 pub(super) const READING_AGE: Duration = Duration::from_secs(120);
 

@@ -136,6 +136,13 @@ async fn the_plan_of_a_replay_says_which_messages_stay() {
     ] {
         assert!(shown.contains(&part), "{part:?} is missing: {shown}");
     }
+    // More queues than a plan tells apart.
+    let others =
+        (0..1_001).map(|number| Publish { routing_key: "others".to_owned(), ..of(&format!("{gone}-{number}")) });
+    fixture.client.publish_many(others).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 3 + 1_001).await;
+    let shown = plan(&page, &cookie, "/plan/replay?place=stray&key=others").await.body;
+    assert!(shown.contains("1: a plan names and looks for 1,000 queues at most"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,6 +84,10 @@ pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item 
             let (count, queue) = (text::number(*count), text::line(queue));
             lines.push(format!("{count} would stay: they belong to queue {queue}, which does not exist"));
         }
+        if listing.other_destinations > 0 {
+            let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(text::number);
+            lines.push(format!("{count} belong to further queues: a plan names and looks for {most} at most"));
+        }
         if listing.without_destination > 0 {
             let count = text::number(listing.without_destination);
             lines.push(format!("{count} would stay: they do not say where they belong; --to names a queue for them"));

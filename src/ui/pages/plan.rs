@@ -36,6 +36,8 @@ struct Page {
     place_title: String,
     destinations: Vec<(String, String)>,
     missing: Vec<(String, String)>,
+    /// How many belong to further queues, if any do.
+    others: Option<String>,
     without_destination: u64,
     groups: Vec<(String, String)>,
     /// What was looked at so far.
@@ -97,6 +99,7 @@ fn view(
         place_title: title(&address.place),
         destinations: counts(&listing.destinations),
         missing: counts(&listing.missing_destinations),
+        others: Some(listing.other_destinations).filter(|others| *others > 0).map(count),
         without_destination: listing.without_destination,
         groups: groups.collect(),
         window: window(listing),

@@ -150,6 +150,23 @@ async fn a_hostile_message_is_edited_like_any_other() {
     is_harmless(&discarded);
 }
 
+/// A plan of them has a line for each queue that it tells apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn strays_that_name_any_number_of_queues_fill_neither_a_plan_nor_the_memory() {
+    let fixture = Fixture::new("hostile-homes").await;
+    let strays = (0..1_010).map(|n| message("lost").header("return-to", format!("{}-{n}", fixture.queue)));
+    fixture.stray_directly(strays).await;
+    let listed = fixture.tool(&["parked", "list", "--stray", "--window", "all", "--json"]).finished().await;
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    let named = listed["destinations"].as_object().unwrap().len();
+    assert_eq!((named, &listed["other_destinations"], &listed["matched"]), (1_000, &json!(10), &json!(1_010)));
+    let planned = fixture.tool(&["parked", "replay", "--stray"]).finished().await;
+    assert_eq!(planned.code(), 0, "{}", planned.err);
+    assert_eq!(planned.out.matches("1 would stay: they belong to queue").count(), 1_000, "{}", planned.out);
+    let rest = "10 belong to further queues: a plan names and looks for 1,000 at most";
+    assert!(planned.out.contains(rest), "{}", planned.out);
+}
+
 /// The largest message that 4.0 and 4.3 accept without being configured.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_16_mib_is_listed_shown_in_part_and_moved_whole() {
