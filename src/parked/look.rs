@@ -20,7 +20,7 @@ use crate::broker::name::short;
 use crate::broker::settle::queued;
 use crate::error::{Error, describe};
 use crate::parked::error::ParkedError;
-use crate::parked::prefetch::{Demand, Moving};
+use crate::parked::prefetch::{Demand, Moving, size};
 use crate::parked::session::{Session, depth};
 use crate::parked::watch::StopSignal;
 
@@ -189,7 +189,7 @@ impl<'a> Look<'a> {
                 (self.silent_at, self.silences) = (None, 0);
                 last.brought += 1;
                 self.taken += 1;
-                self.bytes += delivery.data.len() as u64;
+                self.bytes += size(&delivery.properties, &delivery.data);
                 Ok(Some(Held { delivery, subscription }))
             }
             Ok(Some(Err(error))) => Err(Error::of_operation(self.what(), &error)),

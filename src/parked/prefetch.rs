@@ -1,6 +1,10 @@
 //! How many messages a subscription may bring at a time. Pure.
 
-/// How many bytes of bodies may be on their way to this process, and again as many on their way from it.
+use lapin::BasicProperties;
+
+use crate::wire::table_size;
+
+/// How many bytes of messages may be on their way to this process, and again as many of bodies on their way from it.
 pub(super) const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
 /// The first subscription brings one message. The second brings this many, or as many as are moved at a time, unless the first message
 /// shows that these would be too large.
@@ -17,8 +21,14 @@ pub(super) struct Demand {
     pub(super) moving: Option<Moving>,
     /// How many messages have come.
     pub(super) received: u64,
-    /// The size of their bodies.
+    /// Their [size].
     pub(super) bytes: u64,
+}
+
+/// The size of a message. Anyone may have filled its headers, up to a frame, and left its body empty.
+pub(super) fn size(properties: &BasicProperties, body: &[u8]) -> u64 {
+    let headers = properties.headers().as_ref().map_or(0, |headers| table_size(headers.inner()));
+    (headers + body.len()) as u64
 }
 
 /// For messages that are moved.
@@ -47,7 +57,18 @@ impl Demand {
 
 #[cfg(test)]
 mod tests {
+    use lapin::types::{AMQPValue, FieldTable};
+
     use super::*;
+
+    #[test]
+    fn a_message_is_as_large_as_its_body_and_its_headers() {
+        assert_eq!(size(&BasicProperties::default(), b"body"), 4);
+        let mut headers = FieldTable::default();
+        headers.insert("name".into(), AMQPValue::LongString("x".repeat(100_000).as_str().into()));
+        let size = size(&BasicProperties::default().with_headers(headers), b"body");
+        assert!((100_008..100_030).contains(&size), "{size}");
+    }
 
     #[test]
     fn a_subscription_brings_no_more_than_memory_allows_but_always_one_message() {

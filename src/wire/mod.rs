@@ -13,7 +13,7 @@ mod write;
 use std::time::Duration;
 
 pub(crate) use read::Ignored;
-pub(crate) use values::encoded_size;
+pub(crate) use values::{encoded_size, table_size};
 pub(crate) use write::{HeadersTooLarge, MAX_HEADER_BYTES, TraceHeaders};
 
 /// What is needed to read and write one queue's headers.

@@ -55,7 +55,12 @@ pub(crate) fn duration_value(duration: Duration) -> AMQPValue {
 /// How many bytes a table takes on the wire, together with the longest values that the other properties can have.
 pub(crate) fn encoded_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize {
     const OTHER_PROPERTIES: usize = 10 * 256;
-    OTHER_PROPERTIES + headers.iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum::<usize>()
+    OTHER_PROPERTIES + table_size(headers)
+}
+
+/// How many bytes the fields of a table take on the wire.
+pub(crate) fn table_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize {
+    headers.iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum()
 }
 
 pub(super) fn value_size(value: &AMQPValue) -> usize {
@@ -72,9 +77,6 @@ pub(super) fn value_size(value: &AMQPValue) -> usize {
         AMQPValue::LongString(text) => LENGTH + text.len(),
         AMQPValue::ByteArray(bytes) => LENGTH + bytes.len(),
         AMQPValue::FieldArray(array) => LENGTH + array.as_slice().iter().map(value_size).sum::<usize>(),
-        AMQPValue::FieldTable(table) => {
-            LENGTH
-                + table.inner().iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum::<usize>()
-        }
+        AMQPValue::FieldTable(table) => LENGTH + table_size(table.inner()),
     }
 }
