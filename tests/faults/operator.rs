@@ -32,6 +32,8 @@ pub(crate) enum Action {
     },
     /// Lists all of them.
     List,
+    /// Lists all stray messages instead.
+    ListStray,
     /// Brings back what this file has.
     Import {
         lines: PathBuf,
@@ -120,17 +122,21 @@ async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
             request.follow = Duration::from_secs(1);
             parked.edit(&request).await.map(drop)
         }
-        Action::List => {
-            let listing = parked.list(&ListRequest::all(Filter::default())).await?;
-            tracing::info!("looked at {}", listing.looked_at);
-            Ok(())
-        }
+        Action::List => list(&parked).await,
+        Action::ListStray => list(&Parked::open(&config.settings(), Place::Stray)?).await,
         Action::Import { lines } => {
             let lines = std::fs::read_to_string(lines).unwrap();
             let messages = lines.lines().map(|line| Ok(serde_json::from_str::<Exported>(line).unwrap()));
             parked.import(&ImportRequest::default(), messages, stop).await.map(drop)
         }
     }
+}
+
+async fn list(parked: &Parked) -> Result<(), ParkedError> {
+    let listing = parked.list(&ListRequest::all(Filter::default())).await?;
+    tracing::info!("{} kinds and {} queues", listing.groups.len(), listing.destinations.len());
+    tracing::info!("looked at {}", listing.looked_at);
+    Ok(())
 }
 
 /// The parked messages of the first queue.

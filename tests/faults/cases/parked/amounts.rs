@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use rehop::testing::{Client, Publish};
+use serde_json::json;
 
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
@@ -20,7 +21,12 @@ struct Need {
 
 impl Need {
     fn has_listed(&self, count: usize) -> bool {
-        self.log.lines().any(|line| line.ends_with(&format!("looked at {count}")))
+        self.says(&format!("looked at {count}"))
+    }
+
+    /// Whether a line of its log ends like this.
+    fn says(&self, end: &str) -> bool {
+        self.log.lines().any(|line| line.ends_with(end))
     }
 }
 
@@ -35,6 +41,21 @@ impl Lab {
     fn resting(&self, number: usize, size: usize) -> Publish {
         let message = Publish::to(self.exchange("park"), self.work()).body(body(number, size));
         message.header("rehop-reason", "permanent").message_id(number.to_string())
+    }
+
+    /// A stray message of this size. With its number, its kind changes and the queue that it names, among more than a list tells apart.
+    fn lost(&self, number: usize, size: usize) -> Publish {
+        const KINDS: usize = 5_000;
+        // Numbers would count as one kind.
+        let name: String = (number % KINDS).to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect();
+        let text = format!("no {name} left");
+        let failures = json!([{ "at": 1_700_000_000_000i64, "attempt": 8, "class": "stock", "message": text }]);
+        Publish::to(self.stray(), "order.created")
+            .body(body(number, size))
+            .message_id(number.to_string())
+            .header("rehop-reason", "exhausted")
+            .header("rehop-errors", failures.to_string())
+            .header("return-to", format!("{}.{name}", self.work()))
     }
 
     /// Runs an operator to its end, which has to be a success.
@@ -113,14 +134,15 @@ async fn list(ground: &Ground, count: usize, size: usize) -> Need {
     }
     let lab = &lab;
     let publishing = clients.iter().enumerate().map(|(first, client)| {
-        client.publish_many((first..count).step_by(CLIENTS).map(move |number| lab.resting(number, size)))
+        client.publish_many((first..count).step_by(CLIENTS).map(move |number| lab.lost(number, size)))
     });
     try_join_all(publishing).await.unwrap();
-    lab.depth(&lab.parked(), count as u32).await;
-    let need = lab.need(&Action::List).await;
+    lab.depth(&lab.stray(), count as u32).await;
+    let need = lab.need(&Action::ListStray).await;
     assert!(need.has_listed(count), "all are listed: {}", need.log);
-    lab.depth(&lab.parked(), count as u32).await;
+    assert!(need.says("1001 kinds and 1000 queues"), "as many as are told apart: {}", need.log);
+    lab.depth(&lab.stray(), count as u32).await;
     // Whoever uses this broker next has room.
-    clients[0].delete_queue(&lab.parked()).await.unwrap();
+    clients[0].delete_queue(&lab.stray()).await.unwrap();
     need
 }
