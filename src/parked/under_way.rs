@@ -58,7 +58,7 @@ impl UnderWay {
 
     /// Whether a body of this size may be sent while so many copies may be under way. One always may.
     pub(crate) fn has_room(&self, most: usize, size: u64) -> bool {
-        self.originals.is_empty() || (self.originals.len() < most && self.bytes + size <= BYTES_UNDER_WAY)
+        has_room((self.originals.len(), self.bytes), most, size)
     }
 
     /// Takes the body out of the message. The copy is sent at the next [`answers`](Self::answers). `write` gives the
@@ -120,5 +120,37 @@ impl UnderWay {
             span.failed("unconfirmed");
         }
         Some(original)
+    }
+}
+
+/// As [`UnderWay::has_room`], while so many copies with so many bytes are under way.
+fn has_room((copies, bytes): (usize, u64), most: usize, size: u64) -> bool {
+    copies == 0 || (copies < most && bytes + size <= BYTES_UNDER_WAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_within_both_bounds_and_always_for_one() {
+        const MIB: u64 = 1024 * 1024;
+        for (under_way, most, size, expected) in [
+            // The number of copies.
+            ((99, 99), 100, 1, true),
+            ((100, 100), 100, 1, false),
+            ((1, 1), 1, 1, false),
+            // Their bytes.
+            ((7, 56 * MIB), 100, 8 * MIB, true),
+            ((7, 56 * MIB), 100, 8 * MIB + 1, false),
+            ((4, 64 * MIB), 100, 0, true),
+            ((4, 64 * MIB), 100, 1, false),
+            // One alone, whatever its size.
+            ((0, 0), 100, 500 * MIB, true),
+            ((0, 0), 1, 0, true),
+            ((1, 500 * MIB), 100, 0, false),
+        ] {
+            assert_eq!(has_room(under_way, most, size), expected, "{under_way:?}, {most}, {size}");
+        }
     }
 }
