@@ -10,6 +10,8 @@ use crate::support::{Fixture, SOON};
 use crate::tool::process::Finished;
 
 const EVIL: &str = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}";
+/// The same as it is shown.
+const SHOWN: &str = r"\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}";
 
 /// Fails if a terminal would obey anything of this.
 fn is_harmless(Finished { status: _, out, err }: &Finished) {
@@ -27,7 +29,11 @@ fn hostile() -> Vec<Publish> {
         |message: Publish| Publish { properties: Default::default(), headers: Default::default(), ..message };
     vec![
         message("one").body(EVIL).header("rehop-errors", error(EVIL, EVIL)).header("rehop-chain-id", EVIL),
-        message("two").header("rehop-reason", EVIL).header(EVIL, EVIL).header("rehop-routing-key", EVIL),
+        message("two")
+            .header("rehop-reason", EVIL)
+            .header(EVIL, EVIL)
+            .header("rehop-exchange", EVIL)
+            .header("rehop-routing-key", EVIL),
         untouched(Publish { body: vec![0xff, 0x1b, b'[', 0xfe], ..message("x") }),
         untouched(message("three")),
         message("four")
@@ -76,6 +82,8 @@ async fn nothing_in_a_message_commands_the_terminal() {
         assert!(finished.status.success(), "{}", finished.err);
         is_harmless(finished);
     }
+    let origin = format!("published to exchange {SHOWN}, routing key {SHOWN}");
+    assert_eq!(commands.iter().filter(|finished| finished.out.contains(&origin)).count(), 1, "it is shown, escaped");
     // Errors quote what they are about.
     let missing = ["show", "edit"].map(|command| fixture.parked_tool(command, &["--", &format!("{EVIL}none")]));
     for tool in missing {
@@ -84,6 +92,41 @@ async fn nothing_in_a_message_commands_the_terminal() {
         is_harmless(&finished);
     }
     fixture.has_depth(&fixture.parked(), count as u32).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_in_a_stray_message_commands_the_terminal() {
+    let fixture = Fixture::new("hostile-stray").await;
+    let said = message("said").header("rehop-exchange", EVIL).header("rehop-routing-key", EVIL);
+    let routed = Publish { routing_key: EVIL.to_owned(), ..message("routed") };
+    fixture.stray_directly([said, routed].map(|message| message.header("return-to", EVIL))).await;
+    let run = async |arguments: &[&str]| {
+        let finished = fixture.tool(&[&["parked"], arguments].concat()).finished().await;
+        is_harmless(&finished);
+        finished
+    };
+    let none = String::new();
+    for (arguments, shown) in [
+        (&["list", "--stray"][..], &none),
+        (&["list", "--stray", "--rows", "9", "--json"], &none),
+        (&["show", "--stray", "said"], &format!("published to exchange {SHOWN}, routing key {SHOWN}")),
+        (&["show", "--stray", "routed"], &format!("routing key {SHOWN}")),
+        (&["show", "--stray", "said", "--json"], &none),
+        (&["replay", "--stray"], &format!("2 would stay: they belong to queue {SHOWN}, which does not exist")),
+        (&["discard", "--stray"], &none),
+        (&["export", "--stray", "--reveal"], &none),
+    ] {
+        let finished = run(arguments).await;
+        assert_eq!(finished.code(), 0, "{arguments:?}: {}", finished.err);
+        assert!(finished.out.contains(shown.as_str()), "{shown:?} is missing: {}", finished.out);
+    }
+    let listed = run(&["list", "--stray", "--rows", "9"]).await.out;
+    assert_eq!(listed.matches(SHOWN).count(), 1 + 2 * 2, "a queue of the group, a key and a queue of each: {listed}");
+    let planned: Value = serde_json::from_str(&run(&["replay", "--stray", "--json"]).await.out).unwrap();
+    assert_eq!(planned["missing_destinations"][EVIL], json!(2));
+    let replayed = run(&["replay", "--stray", "--apply"]).await;
+    assert_eq!(replayed.code(), 3, "{}", replayed.err);
+    fixture.has_depth(&fixture.stray(), 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
