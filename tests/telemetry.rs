@@ -17,6 +17,7 @@ mod telemetry {
     mod metrics;
     mod moves;
     mod outage;
+    mod replays;
     mod ways;
 }
 

@@ -97,7 +97,7 @@ impl<'a> Carrier<'a> {
             observe,
             stop,
             tally: Tally::default(),
-            tracer: ReplayTracer::new(&session.run),
+            tracer: ReplayTracer::new("replay", &session.run),
             state: State::default(),
         }
     }

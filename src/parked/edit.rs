@@ -22,6 +22,7 @@ use crate::parked::ramp::Fates;
 use crate::parked::requests::ListRequest;
 use crate::parked::session::Session;
 use crate::publish::channel;
+use crate::telemetry::replay::ReplayTracer;
 use crate::timestamp::Timestamp;
 use crate::wire::names::EDITED_AT;
 
@@ -238,8 +239,14 @@ impl Parked {
         headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
         edited.properties = edited.properties.with_headers(headers);
         publish(publishing, original, &held.delivery.data, self.broker.timeout).await?;
-        publish(publishing, edited, &request.body, self.broker.timeout).await?;
-        Ok(message.destination.clone().unwrap_or_default())
+        let destination = message.destination.clone().unwrap_or_default();
+        let tracer = ReplayTracer::new("edit", numbered.run);
+        let mut span = tracer.start(&destination, &message.chain, message.traceparent.as_deref());
+        let sent = publish(publishing, edited, &request.body, self.broker.timeout).await;
+        if sent.is_err() {
+            span.failed("unconfirmed");
+        }
+        sent.map(|()| destination)
     }
 }
 

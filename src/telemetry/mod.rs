@@ -75,13 +75,14 @@
 //! - An attempt links to the previous one if that is known: after a wait, but not after a requeue.
 //! - A chain older than `trace.max_age` continues in a new trace, which links to the old one's origin and to the last attempt.
 //! - [`Publisher`](crate::Publisher) writes the producer's span; other producers bring their own.
-//! - A parked message keeps its context.
+//! - A parked message keeps its context, also if an operator replays or edits it. The operator's span, `replay <queue>` or `edit <queue>`
+//!   (PRODUCER, from sending until the confirm), is in a trace of its own and links to the message's.
 //! - An attempt that was aborted, or whose process died, has no outcome or no span. The next attempt's number shows the gap.
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
 //! | `rehop.chain_id` | all | the same on every span of a chain |
-//! | `rehop.max_attempts` | all | the most attempts that the policy allows |
+//! | `rehop.max_attempts` | all of a service | the most attempts that the policy allows |
 //! | `rehop.attempt`, `rehop.hop` | process; `hop` on wait too | the number of the attempt from 1, and of the waits before it |
 //! | `rehop.outcome` | process | `ack`, `requeue`, `wait`, `park`, `discard` |
 //! | `rehop.reason` | process, if parked or discarded | see [`Reason`](crate::Reason) |
@@ -91,8 +92,9 @@
 //! | `rehop.delay_ms` | process and wait | the planned duration of the wait |
 //! | `rehop.lateness_ms` | wait | how much longer it took |
 //! | `rehop.clock_skew` | wait | true if it would have ended before it began |
-//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable` |
-//! | `messaging.*`, `server.*` | all | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
+//! | `rehop.replay_run` | replay, edit | names the operation, as the log and the header `rehop-replay-run` do |
+//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `unconfirmed` |
+//! | `messaging.*`, `server.*` | all; `server.*` of a service | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
 //! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no lateness, because no copy carries when it began to
 //! wait; its attempt ends with the outcome `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.

@@ -6,15 +6,16 @@ use opentelemetry::{KeyValue, global::BoxedSpan};
 
 use super::{names, propagation};
 
-/// Makes the spans of one replay. Each is in a trace of its own that links to its message's: the message keeps its trace.
+/// Makes the spans of one replay or edit. Each is in a trace of its own that links to its message's: the message keeps its trace.
 pub(crate) struct ReplayTracer {
     tracer: BoxedTracer,
+    operation: &'static str,
     run: String,
 }
 
 impl ReplayTracer {
-    pub(crate) fn new(run: &str) -> Self {
-        Self { tracer: global::tracer("rehop"), run: run.to_owned() }
+    pub(crate) fn new(operation: &'static str, run: &str) -> Self {
+        Self { tracer: global::tracer("rehop"), operation, run: run.to_owned() }
     }
 
     /// From here until the confirm.
@@ -22,12 +23,12 @@ impl ReplayTracer {
         let old = traceparent.and_then(|text| propagation::parse(text, TraceState::default()));
         let builder = self
             .tracer
-            .span_builder(format!("replay {queue}"))
+            .span_builder(format!("{} {queue}", self.operation))
             .with_kind(SpanKind::Producer)
             .with_links(old.into_iter().map(Link::with_context).collect())
             .with_attributes([
                 KeyValue::new(names::SYSTEM, names::RABBITMQ),
-                KeyValue::new(names::OPERATION_NAME, "replay"),
+                KeyValue::new(names::OPERATION_NAME, self.operation),
                 KeyValue::new(names::OPERATION_TYPE, "send"),
                 KeyValue::new(names::DESTINATION_TEMPLATE, queue.to_owned()),
                 KeyValue::new(names::CHAIN_ID, chain.to_owned()),
