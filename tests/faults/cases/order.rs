@@ -126,7 +126,7 @@ const KINDS: [Does; 11] = [
 ];
 
 // Otherwise a kind would always have the same key.
-const _: () = assert!(KINDS.len() as u64 % KEYS != 0);
+const _: () = assert!(!(KINDS.len() as u64).is_multiple_of(KEYS));
 
 pub(crate) async fn by_key(ground: Ground) -> Account {
     in_order(ground, "order-key", Order::Header(KEY.to_owned()), 250, |id| id % KEYS).await
