@@ -203,9 +203,9 @@ impl Service {
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
         for (index, QueuePlan { config, handler, topology }) in indexes.into_iter().zip(plans) {
             let state = status.state(&config.queue);
-            let ack_timeout_of_queue = AckTimeout::new(ack_timeout, config.policy.strategy());
+            let ack_timeout_of_queue = AckTimeout::new(ack_timeout);
             let unsettled = Unsettled::new(config.order.is_kept());
-            let shared = (&publisher, &receipts, intake.settling_waits(index));
+            let shared = (&publisher, &publishing, &receipts, intake.settling_waits(index));
             let context = QueueContext::new(settings, config, handler, shared, &instruments, &summary, state)?;
             failure_logs.push(context.failures.clone());
             let queue = WorkQueue {

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::wait::WaitStrategy;
+use crate::settings::settle_limit;
 
 /// How long a delivery may stay unsettled.
 #[derive(Debug)]
 pub(crate) struct AckTimeout {
-    strategy: WaitStrategy,
     /// What the settings say.
     pub(crate) configured: Duration,
     /// The shortest that is known, in milliseconds.
@@ -21,19 +20,13 @@ pub(crate) struct AckTimeout {
 }
 
 impl AckTimeout {
-    pub(crate) fn new(configured: Duration, strategy: WaitStrategy) -> Self {
-        Self { strategy, configured, known: AtomicU64::new(millis(configured)) }
+    pub(crate) fn new(configured: Duration) -> Self {
+        Self { configured, known: AtomicU64::new(millis(configured)) }
     }
 
-    /// A little less than the timeout. What is held needs more of the time, and its settings leave a minute free.
+    /// A little less than the timeout.
     pub(crate) fn settle_limit(&self) -> Duration {
-        let timeout = Duration::from_millis(self.known.load(Ordering::Relaxed));
-        match self.strategy {
-            WaitStrategy::InProcess => timeout - (timeout / 20).min(Duration::from_secs(30)),
-            WaitStrategy::Tiers | WaitStrategy::Ladder | WaitStrategy::DelayedExchange | WaitStrategy::Native => {
-                timeout - timeout / 20
-            }
-        }
+        settle_limit(Duration::from_millis(self.known.load(Ordering::Relaxed)))
     }
 
     /// How long a delivery may wait for its handler. Half of [`settle_limit`](Self::settle_limit); all of it in an ordered queue, because
@@ -159,17 +152,16 @@ mod tests {
 
     #[test]
     fn only_a_shorter_timeout_is_news_and_a_little_of_it_is_kept_free() {
-        let timeout = AckTimeout::new(seconds(1_800), WaitStrategy::InProcess);
+        let timeout = AckTimeout::new(seconds(1_800));
         assert_eq!(timeout.settle_limit(), seconds(1_770));
         assert_eq!([1_800, 3_600].map(|long| timeout.shown(seconds(long))), [false, false]);
         assert_eq!([10, 10, 20].map(|short| timeout.shown(seconds(short))), [true, false, false]);
         assert_eq!(timeout.settle_limit(), Duration::from_millis(9_500));
-        assert_eq!(AckTimeout::new(seconds(1_800), WaitStrategy::Tiers).settle_limit(), seconds(1_710));
     }
 
     #[test]
     fn a_delivery_may_wait_for_half_of_the_timeout_and_in_an_ordered_queue_for_nearly_all_of_it() {
-        let timeout = AckTimeout::new(seconds(200), WaitStrategy::InProcess);
+        let timeout = AckTimeout::new(seconds(200));
         assert_eq!([true, false].map(|is_ordered| timeout.hold_limit(is_ordered).as_secs()), [190, 95]);
     }
 

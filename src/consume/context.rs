@@ -8,6 +8,7 @@ use lapin::types::ShortString;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::broker::connection::Link;
 use crate::broker::name::short;
 use crate::consume::early::EarlyReturns;
 use crate::consume::failure_log::FailureLog;
@@ -37,6 +38,8 @@ pub(crate) struct QueueContext {
     pub(crate) handler: Box<dyn AnyHandler>,
     pub(crate) source: Arc<Source>,
     pub(crate) publisher: CopyPublisher,
+    /// The connection of the publisher.
+    pub(crate) publishing: Arc<Link>,
     pub(crate) receipts: Receipts,
     /// Whether settling has to wait, because the queue's subscriptions are about to end.
     pub(crate) settling_waits: watch::Receiver<bool>,
@@ -67,7 +70,12 @@ impl QueueContext {
         settings: &Settings,
         config: QueueConfig,
         handler: Box<dyn AnyHandler>,
-        (publisher, receipts, settling_waits): (&CopyPublisher, &Receipts, watch::Receiver<bool>),
+        (publisher, publishing, receipts, settling_waits): (
+            &CopyPublisher,
+            &Arc<Link>,
+            &Receipts,
+            watch::Receiver<bool>,
+        ),
         instruments: &Instruments,
         summary: &Arc<LiveSummary>,
         state: Arc<QueueState>,
@@ -112,6 +120,7 @@ impl QueueContext {
             names,
             handler,
             publisher: publisher.clone(),
+            publishing: publishing.clone(),
             receipts: receipts.clone(),
             settling_waits,
             summary: summary.clone(),

@@ -140,6 +140,14 @@ impl Attempt {
             return std::future::pending().await;
         }
         tokio::time::sleep_until(self.settler.until).await;
+        // During an alarm nothing is refused, and lapin keeps the frames of each copy until it is over. So a message that went back would come
+        // again, and make one more copy each time.
+        let publishing = &self.context.publishing;
+        while publishing.state().is_blocked {
+            publishing.unblocked().await;
+            // The confirms that were held up come now.
+            tokio::time::sleep(publishing.answer_timeout()).await;
+        }
     }
 
     /// Leaves a message that cannot be copied to the broker, which moves it as it is. A queue that rehop declares dead-letters

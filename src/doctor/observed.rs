@@ -219,8 +219,8 @@ impl Management {
 
     /// Whether quorum queues give a consumer the ack timeout that it asks for (from 4.3 on).
     pub(super) fn obeys_consumer_timeouts(&self) -> bool {
-        let knows = |node: &Node| node.version().is_some() && !node.is_before([4, 3]);
-        !self.nodes.is_empty() && self.nodes.iter().all(knows)
+        // A stopped node does not tell its version.
+        self.version().is_some() && !self.nodes.iter().any(|node| node.is_before([4, 3]))
     }
 }
 

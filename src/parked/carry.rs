@@ -109,7 +109,8 @@ impl<'a> Carrier<'a> {
         self.state.stray_at_start = self.read_depths().await?.stray;
         loop {
             let left = bound - self.tally.moved;
-            let look = Look::new(self.session, self.queue)?.with_prefetch(self.job.prefetch);
+            let look =
+                Look::new(self.session, self.queue)?.asking(self.job.limit.is_high()).with_prefetch(self.job.prefetch);
             let mut look = look.moving(self.job.in_flight);
             let end = self.round(&mut look, &mut under_way, left).await;
             let given_back = look.give_back().await;
@@ -187,7 +188,7 @@ impl<'a> Carrier<'a> {
                     },
                 }
             }
-            let is_enough = self.job.filter.limit.is_some_and(|limit| started >= limit);
+            let is_enough = self.job.filter.limit.is_some_and(|limit| self.tally.matched >= limit);
             let takes = ready.is_none() && seen < bound && !is_enough;
             if !takes && ready.is_none() && under_way.len() == 0 {
                 break RoundEnd::Done;

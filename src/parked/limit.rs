@@ -26,6 +26,11 @@ impl DeliveryLimit {
         Self { queue: queue.to_owned(), is_high, is_counted, warns_from, was_warned_of: false }
     }
 
+    /// Whether the queue has the arguments that rehop declares it with.
+    pub(crate) fn is_high(&self) -> bool {
+        self.is_high
+    }
+
     /// To be asked before a message that was given back so often is given back once more.
     ///
     /// # Errors

@@ -13,12 +13,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::ShortString;
 use lapin::{Channel, Consumer};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::broker::acks::{Ack, SettledTags};
 use crate::broker::answer::answer;
+use crate::broker::declare::table;
 use crate::broker::name::short;
 use crate::broker::settle::queued;
 use crate::error::{Error, describe};
@@ -27,6 +28,7 @@ use crate::parked::limit::NEAR_LIMIT;
 use crate::parked::prefetch::{BYTES_UNDER_WAY, Demand, Moving, size};
 use crate::parked::session::{Session, depth};
 use crate::parked::watch::StopSignal;
+use crate::topology::{Arguments, CONSUMER_TIMEOUT, ask_for};
 use crate::wire::parked::returns;
 
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
@@ -54,6 +56,8 @@ pub(crate) struct Look<'a> {
     largest_prefetch: u16,
     /// How many messages at most may have a copy elsewhere while the broker still has them here.
     moving: Option<u64>,
+    /// Whether it asks for the ack timeout of the settings.
+    asks: bool,
     /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival) may be dropped before.
     silent_at: Option<Instant>,
     /// How often in a row nothing came while nothing was ready.
@@ -135,9 +139,16 @@ impl<'a> Look<'a> {
             bytes: 0,
             largest_prefetch: u16::MAX,
             moving: None,
+            asks: false,
             silent_at: None,
             silences: 0,
         })
+    }
+
+    /// Whether the queue is as rehop declares it, and so a quorum queue. Then 4.3 gives a subscription the ack timeout that it asks for.
+    pub(crate) fn asking(mut self, is_own: bool) -> Self {
+        self.asks = is_own;
+        self
     }
 
     /// For messages that are moved, so many at a time. Nothing answers an ack, so only the prefetch bounds how many are acked while the
@@ -324,8 +335,12 @@ impl<'a> Look<'a> {
         let (channel, limit, what) = (self.session.channel().await?, self.session.limit, self.what());
         answer(&what, limit, channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
         let tag = ShortString::default();
-        let consuming =
-            channel.basic_consume(self.queue.clone(), tag, BasicConsumeOptions::default(), FieldTable::default());
+        let mut arguments = Arguments::new();
+        if self.asks {
+            arguments.insert(CONSUMER_TIMEOUT.to_owned(), ask_for(self.session.ack_timeout));
+        }
+        let options = BasicConsumeOptions::default();
+        let consuming = channel.basic_consume(self.queue.clone(), tag, options, table(&arguments)?);
         let consumer = answer(&what, limit, consuming).await?;
         let settled = SettledTags::default();
         Ok(Subscription {

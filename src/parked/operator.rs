@@ -170,7 +170,7 @@ impl Parked {
         let wanted = window.unwrap_or(u64::MAX).min(depth);
         let mut limit = self.delivery_limit(session).await?;
         let until = Instant::now() + self.hold();
-        let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let mut look = Look::new(session, &self.queue)?.asking(limit.is_high()).with_prefetch(self.prefetch);
         let (mut seen, mut is_enough, mut problem) = (0, false, None);
         while seen < wanted && Instant::now() < until {
             let next = async {

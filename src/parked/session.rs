@@ -24,6 +24,8 @@ pub(crate) struct Session {
     /// Keeps the lock.
     _lock: Channel,
     pub(super) limit: Duration,
+    /// How long the broker lets a delivery stay unsettled, by the settings.
+    pub(super) ack_timeout: Duration,
     /// Names this operation.
     pub(super) run: String,
     /// Whether the broker gives back without counting: 4.3 and later.
@@ -59,7 +61,7 @@ impl Session {
         let connection = links.consuming.start().await?;
         let lock = lock(&connection, names, queue, limit).await?;
         let nack_is_free = nack_is_free(&connection, &names.operator_probe(&run), limit).await?;
-        Ok(Self { links, connection, _lock: lock, limit, run, nack_is_free })
+        Ok(Self { links, connection, _lock: lock, limit, ack_timeout: broker.consumer_timeout, run, nack_is_free })
     }
 
     pub(super) async fn channel(&self) -> Result<Channel, Error> {

@@ -34,9 +34,8 @@ impl Settings {
     }
 }
 
-/// For how long an ordered queue may hold a delivery. What it holds can only go back all together, so this is almost the whole of the
-/// ack timeout.
-pub(crate) fn ordered_hold_limit(ack_timeout: Duration) -> Duration {
+/// When the last frame that settles a delivery has to be sent, or its copy is given up: a little before the broker takes it back.
+pub(crate) fn settle_limit(ack_timeout: Duration) -> Duration {
     ack_timeout - (ack_timeout / 20).min(Duration::from_secs(30))
 }
 
@@ -55,7 +54,7 @@ impl QueueConfig {
     /// untried.
     fn in_one_line(&self, ack_timeout: Duration) -> u16 {
         let longest = self.policy.longest_chain(self.handler_timeout).as_millis().max(1);
-        let in_time = (ordered_hold_limit(ack_timeout).as_millis() / longest).max(1);
+        let in_time = (settle_limit(ack_timeout).as_millis() / longest).max(1);
         let rounds = u128::from(self.policy.delivery_limit / 2).max(1);
         u16::try_from(in_time.saturating_mul(rounds)).unwrap_or(u16::MAX)
     }
@@ -77,9 +76,22 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_queue_may_hold_a_delivery_for_nearly_all_of_the_ack_timeout() {
-        let limit = |timeout| ordered_hold_limit(Duration::from_secs(timeout)).as_secs();
+    fn a_delivery_is_settled_a_little_before_the_ack_timeout() {
+        let limit = |timeout| settle_limit(Duration::from_secs(timeout)).as_secs();
         assert_eq!([100, 600, 1_800].map(limit), [95, 570, 1_770]);
+    }
+
+    #[test]
+    fn a_handler_may_not_run_until_its_message_can_no_longer_be_settled() {
+        let resolve = |seconds| {
+            let mut settings = Settings::default();
+            settings.consume.handler_timeout = Some(Duration::from_secs(seconds));
+            settings.resolve().map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(resolve(1_769), Ok(()));
+        let refused = resolve(1_770).unwrap_err();
+        let says = ["consume.handler_timeout", "29m 30s", "broker.consumer_timeout is 30m"];
+        assert!(says.iter().all(|part| refused.contains(part)), "{refused}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use error::SettingsError;
 pub use load::{Entry, Loader};
 pub use mask::MaskSettings;
 pub use max_age::MaxAge;
-pub(crate) use max_unsettled::ordered_hold_limit;
+pub(crate) use max_unsettled::settle_limit;
 pub use order::Order;
 pub use queue::{BindingSettings, Declare, QueueSettings, QueueType};
 pub(crate) use resolve::{QueueConfig, Resolved};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::address::{InvalidUrl, uris};
 use super::{
     BindingSettings, ConsumeSettings, Declare, LadderSettings, MaxAge, Order, QueueSettings, QueueType, RetrySettings,
-    Settings, SettingsError,
+    Settings, SettingsError, settle_limit,
 };
 use crate::duration::check_bounds;
 use crate::retry::backoff::Backoff;
@@ -236,13 +236,15 @@ fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result
     let policy = policy(&settings.retry, &queue.retry, ladder(&settings.ladder)?, queue.declare, &at)?;
     let (prefetch, concurrency, handler_timeout) = consume(&settings.consume, &queue.consume, &at)?;
     let enforced = settings.broker.consumer_timeout;
-    if handler_timeout >= enforced {
+    let limit = settle_limit(enforced);
+    if handler_timeout >= limit {
         return Err(wrong(
             at("consume.handler_timeout"),
             format!(
-                "{} is not below broker.consumer_timeout, which is {}: the broker would take messages back while their handlers \
-                 run; lower it, or raise consumer_timeout on the broker and here",
+                "{} is not below {}: broker.consumer_timeout is {}, and the broker would take a message back before what its handler \
+                 decided is carried out; lower it, or raise consumer_timeout on the broker and here",
                 humantime::format_duration(handler_timeout),
+                humantime::format_duration(limit),
                 humantime::format_duration(enforced)
             ),
         ));

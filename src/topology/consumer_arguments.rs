@@ -26,10 +26,14 @@ pub(crate) fn consumer_arguments(names: &Names, config: &QueueConfig, ack_timeou
         (WAITS_IN.to_owned(), waits_in.join(" ").as_str().into()),
     ]);
     if config.declare == Declare::Own {
-        let millis = i64::try_from(ack_timeout.as_millis()).unwrap_or(i64::MAX);
-        arguments.insert(CONSUMER_TIMEOUT.to_owned(), Argument::Number(millis));
+        arguments.insert(CONSUMER_TIMEOUT.to_owned(), ask_for(ack_timeout));
     }
     arguments
+}
+
+/// The value of [`CONSUMER_TIMEOUT`].
+pub(crate) fn ask_for(ack_timeout: Duration) -> Argument {
+    Argument::Number(i64::try_from(ack_timeout.as_millis()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

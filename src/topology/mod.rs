@@ -10,9 +10,9 @@ mod parts;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(crate) use consumer_arguments::consumer_arguments;
+pub(crate) use consumer_arguments::{CONSUMER_TIMEOUT, ask_for, consumer_arguments};
 #[cfg(feature = "doctor")]
-pub(crate) use consumer_arguments::{CONSUMER_TIMEOUT, NAMESPACE, WAITS_IN};
+pub(crate) use consumer_arguments::{NAMESPACE, WAITS_IN};
 pub(crate) use names::Names;
 pub use parts::{Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role, Topology};
 

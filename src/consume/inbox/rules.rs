@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::settings::{QueueConfig, ordered_hold_limit};
+use crate::settings::{QueueConfig, settle_limit};
 use crate::wait::WaitStrategy;
 
 /// The settings of one queue.
@@ -29,7 +29,8 @@ impl Rules {
     /// What waits in this process must also have time left for all its waits and attempts. Half of what these leave free is for the
     /// first handler, and half for later ones.
     pub(crate) fn of(config: &QueueConfig, ack_timeout: Duration) -> Self {
-        let hold_limit = ack_timeout.saturating_sub(config.handler_timeout).min(ack_timeout / 2);
+        let limit = settle_limit(ack_timeout);
+        let hold_limit = limit.saturating_sub(config.handler_timeout).min(ack_timeout / 2);
         let hold_limit = match config.policy.strategy.kind() {
             WaitStrategy::InProcess => {
                 hold_limit.min(ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2)
@@ -37,7 +38,8 @@ impl Rules {
             _ => hold_limit,
         };
         let is_ordered = config.order.is_kept();
-        let hold_limit = if is_ordered { ordered_hold_limit(ack_timeout) } else { hold_limit };
+        // What an ordered queue holds can only go back all together.
+        let hold_limit = if is_ordered { limit } else { hold_limit };
         let most = config.max_unsettled(ack_timeout);
         Self {
             prefetch: most,
@@ -71,8 +73,8 @@ mod tests {
     #[test]
     fn a_delivery_waits_half_of_the_ack_timeout_at_most_and_leaves_its_handler_all_of_its_time() {
         assert_eq!(rules(60, 1800).hold_limit.as_secs(), 900);
-        assert_eq!(rules(900, 1800).hold_limit.as_secs(), 900);
-        assert_eq!(rules(1500, 1800).hold_limit.as_secs(), 300);
+        assert_eq!(rules(900, 1800).hold_limit.as_secs(), 870);
+        assert_eq!(rules(1500, 1800).hold_limit.as_secs(), 270);
     }
 
     #[test]

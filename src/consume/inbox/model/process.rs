@@ -9,7 +9,6 @@ use super::taken::Taken;
 use super::{Channel, Delivery, Life};
 use crate::consume::ack_timeout::{AckTimeout, Unsettled};
 use crate::consume::inbox::{Inbox, QueueIndex, Ticket};
-use crate::wait::WaitStrategy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subscription {
@@ -76,9 +75,7 @@ impl Process {
         let channels = (0..scenario.rules.len()).map(|queue| Channel { life, queue, number: 0 });
         let sessions = channels.map(|channel| Session { channel, is_open: true, subscription: Subscription::None });
         let configured = Duration::from_millis(scenario.ack_timeout);
-        let strategy =
-            |waits: &Option<u64>| if waits.is_some() { WaitStrategy::InProcess } else { WaitStrategy::Tiers };
-        let ack_timeouts = scenario.waits.iter().map(|waits| AckTimeout::new(configured, strategy(waits))).collect();
+        let ack_timeouts = scenario.rules.iter().map(|_| AckTimeout::new(configured)).collect();
         let unsettled = scenario.rules.iter().map(|rules| Unsettled::new(rules.is_ordered)).collect();
         let (is_up, sessions) = (true, sessions.collect());
         *self = Self { inbox, queues, life, is_up, sessions, ack_timeouts, unsettled, ..Self::new(life.process) };
