@@ -72,7 +72,7 @@ INPUTS_FACTOR := 600
 WORLDS_FACTOR := 50
 INPUTS_AT_LEAST := 10000000
 .PHONY: inputs
-inputs: ## run ten million random inputs through the code that decides; part of `make faults`
+inputs: ## run ten million random inputs through the property tests; part of `make faults`
 	@$(VERDICT) inputs $(MAKE) run-inputs
 
 .PHONY: run-inputs
@@ -82,7 +82,7 @@ run-inputs:
 # MUTANTS='^src/retry' selects mutants by name, SINCE=main those on lines changed since that revision.
 MUTANTS ?=
 .PHONY: mutants
-mutants: ## change the code that decides, one place at a time, and check that a unit test notices
+mutants: ## change the code that decides what becomes of a delivery, one place at a time, and check that a unit test notices
 	@SINCE='$(SINCE)' $(VERDICT) mutants tests/scripts/mutants $(if $(MUTANTS),'$(MUTANTS)')
 
 .PHONY: fault-images

@@ -91,7 +91,7 @@ pub enum ParkedError {
         /// Its chain.
         chain: String,
     },
-    /// A line of an import cannot be imported: it is not an exported message, is masked, or belongs to another queue.
+    /// A line of an import cannot be imported; `problem` says why.
     #[error("line {line} cannot be imported: {problem}")]
     BadLine {
         /// The line, from 1.
@@ -106,7 +106,9 @@ impl ParkedError {
     pub(crate) fn in_log(&self) -> String {
         match self {
             Self::BadLine { line, .. } => {
-                format!("line {line} cannot be imported: it is malformed or masked, or belongs to another queue")
+                format!(
+                    "line {line} cannot be imported; the reason is left out of the log, because it may quote the message"
+                )
             }
             other => other.to_string(),
         }

@@ -15,8 +15,10 @@ pub struct Tally {
     pub matched: u64,
     /// How many were published elsewhere, confirmed and acked here.
     pub moved: u64,
-    /// How many match and do not say which work queue they belong to, or name one that does not exist. They stay.
+    /// How many match and do not say which work queue they belong to. They stay.
     pub without_destination: u64,
+    /// How many match and name a work queue that does not exist. They stay.
+    pub missing_destination: u64,
     /// How many match and have headers too large for a copy. They stay.
     pub too_large: u64,
     /// How many copies the broker did not confirm in time. They may exist beside their originals.

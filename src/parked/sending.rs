@@ -51,7 +51,7 @@ impl Carrier<'_> {
         let may_be_gone = is_replay && !matches!(self.interpreter.place, Place::Queue(_)) && self.job.to != Some(queue);
         if may_be_gone {
             let is_there = self.state.work_queues.has(self.session, queue).await?;
-            self.tally.without_destination += u64::from(!is_there);
+            self.tally.missing_destination += u64::from(!is_there);
             return Ok(is_there);
         }
         self.state.work_queues.require(self.session, queue).await?;

@@ -68,7 +68,7 @@ impl Instruments {
             chain_seconds: histogram(
                 names::CHAIN_DURATION,
                 &CHAIN_SECONDS,
-                "From first delivery to the end of the chain",
+                "From the first delivery that is remembered to the end of the chain",
             ),
             chain_attempts: meter
                 .u64_histogram(names::CHAIN_ATTEMPTS)

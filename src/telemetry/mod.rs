@@ -114,7 +114,7 @@
 //! | `rehop.parked.moved` | counter | `rehop.operation`, `rehop.parked_queue`; the work queue, if they are its parked messages | messages at rest that operators moved, with the tool, the page or [`parked`](crate::parked), counted when the copy is confirmed: `replay`, `discard`, `restore`, `edit` or `import` |
 //! | `rehop.replayed` | counter | queue, `rehop.outcome` | replayed messages whose chain ended, counted by their consumer: `ack` is success |
 //! | `rehop.wait.lateness` | s, histogram | queue | how much later than due a message returned |
-//! | `rehop.chain.duration` | s, histogram | queue, `rehop.outcome` | from the first delivery to the end; with strategy `native`, which remembers no earlier one, from the last |
+//! | `rehop.chain.duration` | s, histogram | queue, `rehop.outcome` | to the end, from the delivery before the first wait; with `in-process`, from the first delivery since a crash; with `native`, from the last delivery |
 //! | `rehop.chain.attempts` | histogram | queue, `rehop.outcome` | attempts of a finished chain |
 //! | `rehop.publish.retries` | counter | the exchange | copies that had to be sent again |
 //! | `rehop.in_flight` | up-down counter | queue | deliveries that this process holds |

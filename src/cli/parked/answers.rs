@@ -54,9 +54,11 @@ pub(super) fn left(tally: &Tally) -> Vec<String> {
     let mut lines = Vec::new();
     if tally.without_destination > 0 {
         let count = text::number(tally.without_destination);
-        lines.push(format!(
-            "{count} stay: they name no queue that exists; --to names one for those that do not say where they belong"
-        ));
+        lines.push(format!("{count} stay: they do not say where they belong; --to names a queue for them"));
+    }
+    if tally.missing_destination > 0 {
+        let count = text::number(tally.missing_destination);
+        lines.push(format!("{count} stay: their queue does not exist; declare it again"));
     }
     if tally.too_large > 0 {
         lines.push(format!("{} have headers too large for a copy, and stay", text::number(tally.too_large)));

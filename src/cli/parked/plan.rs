@@ -82,7 +82,7 @@ pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item 
         }
         for (queue, count) in &listing.missing_destinations {
             let (count, queue) = (text::number(*count), text::line(queue));
-            lines.push(format!("{count} would stay: they belong to queue {queue}, which does not exist"));
+            lines.push(format!("{count} cannot be sent: they belong to queue {queue}, which does not exist"));
         }
         if listing.other_destinations > 0 {
             let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(text::number);
@@ -90,7 +90,7 @@ pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item 
         }
         if listing.without_destination > 0 {
             let count = text::number(listing.without_destination);
-            lines.push(format!("{count} would stay: they do not say where they belong; --to names a queue for them"));
+            lines.push(format!("{count} do not say where they belong, and would stay unless --to names a queue"));
         }
     }
     if verb == "send" && listing.matched > ReplayRequest::MOST_FATES {

@@ -9,7 +9,7 @@ pub(super) const UNKNOWN: u8 = 4;
 
 /// How many messages match and were not moved.
 fn left(tally: &Tally) -> u64 {
-    tally.without_destination + tally.too_large
+    tally.without_destination + tally.missing_destination + tally.too_large
 }
 
 /// Of a discard or a restore.
@@ -30,9 +30,10 @@ pub(super) fn replayed(is_stopped: bool, tally: &Tally, fates: &Fates) -> u8 {
 mod tests {
     use super::*;
 
-    fn tally(matched: u64, without_destination: u64, too_large: u64) -> Tally {
+    fn tally(matched: u64, [without, missing, too_large]: [u64; 3]) -> Tally {
         let mut tally = Tally::default();
-        (tally.matched, tally.without_destination, tally.too_large) = (matched, without_destination, too_large);
+        (tally.matched, tally.too_large) = (matched, too_large);
+        (tally.without_destination, tally.missing_destination) = (without, missing);
         tally
     }
 
@@ -46,11 +47,12 @@ mod tests {
     #[test]
     fn what_was_not_moved_is_no_success() {
         for (is_stopped, tally, expected) in [
-            (false, tally(3, 0, 0), 0),
-            (false, tally(0, 0, 0), 0),
-            (true, tally(3, 0, 0), STOPPED),
-            (false, tally(3, 1, 0), STOPPED),
-            (false, tally(3, 0, 1), STOPPED),
+            (false, tally(3, [0, 0, 0]), 0),
+            (false, tally(0, [0, 0, 0]), 0),
+            (true, tally(3, [0, 0, 0]), STOPPED),
+            (false, tally(3, [1, 0, 0]), STOPPED),
+            (false, tally(3, [0, 1, 0]), STOPPED),
+            (false, tally(3, [0, 0, 1]), STOPPED),
         ] {
             assert_eq!(moved(is_stopped, &tally), expected, "{is_stopped} {tally:?}");
         }
@@ -59,14 +61,14 @@ mod tests {
     #[test]
     fn only_a_replay_of_which_every_message_was_handled_is_a_success() {
         for (is_stopped, tally, fates, expected) in [
-            (false, tally(3, 0, 0), fates(3, 0, 0, 0), 0),
-            (true, tally(3, 0, 0), fates(3, 0, 0, 0), STOPPED),
-            (false, tally(3, 0, 1), fates(2, 0, 0, 0), STOPPED),
-            (false, tally(3, 0, 0), fates(2, 1, 0, 0), STOPPED),
-            (false, tally(3, 0, 0), fates(2, 0, 1, 0), STOPPED),
-            (false, tally(3, 0, 0), fates(1, 0, 1, 1), STOPPED),
-            (false, tally(3, 0, 0), fates(2, 0, 0, 1), UNKNOWN),
-            (false, tally(3, 0, 0), fates(2, 0, 0, 0), UNKNOWN),
+            (false, tally(3, [0, 0, 0]), fates(3, 0, 0, 0), 0),
+            (true, tally(3, [0, 0, 0]), fates(3, 0, 0, 0), STOPPED),
+            (false, tally(3, [0, 0, 1]), fates(2, 0, 0, 0), STOPPED),
+            (false, tally(3, [0, 0, 0]), fates(2, 1, 0, 0), STOPPED),
+            (false, tally(3, [0, 0, 0]), fates(2, 0, 1, 0), STOPPED),
+            (false, tally(3, [0, 0, 0]), fates(1, 0, 1, 1), STOPPED),
+            (false, tally(3, [0, 0, 0]), fates(2, 0, 0, 1), UNKNOWN),
+            (false, tally(3, [0, 0, 0]), fates(2, 0, 0, 0), UNKNOWN),
         ] {
             assert_eq!(replayed(is_stopped, &tally, &fates), expected, "{is_stopped} {tally:?} {fates:?}");
         }

@@ -80,7 +80,8 @@ fn timeout(config: &QueueConfig, seen: &Management, expected: Duration) -> Optio
         format_duration(expected)
     );
     let remedy = format!(
-        "set broker.consumer_timeout to {}, and consume.handler_timeout below it; or raise the broker's",
+        "set broker.consumer_timeout to {}, and consume.handler_timeout below it; or raise the broker's; or, if a consumer asks for the \
+         shorter time (x-consumer-timeout), restart its service with these settings",
         format_duration(effective)
     );
     Some(Finding::new(Check::ConsumerTimeoutShort, queue(&config.queue), seen, remedy))

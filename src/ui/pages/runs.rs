@@ -219,7 +219,8 @@ fn of_tally(tally: &Tally) -> Vec<(&'static str, &'static str, String)> {
         ("matched", "Matching so far", count(tally.matched)),
     ];
     for (id, what, number) in [
-        ("homeless", "Left here: they name no queue that exists", tally.without_destination),
+        ("homeless", "Left here: they do not say which queue they belong to", tally.without_destination),
+        ("missing", "Left here: their queue does not exist", tally.missing_destination),
         ("large", "Left here: their headers are too large for a copy", tally.too_large),
         ("unconfirmed", "Not confirmed in time; they may exist twice", tally.unconfirmed),
     ] {

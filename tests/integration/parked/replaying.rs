@@ -175,7 +175,7 @@ async fn strays_whose_queue_is_gone_stay_in_their_places_and_the_others_go_home_
     let replayed = operator.replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
     let (tally, fates) = (&replayed.tally, &replayed.fates);
     assert_eq!((tally.matched, tally.moved, fates.handled, &replayed.stopped), (7, 3, 3, &None));
-    assert_eq!((plan.without_destination, tally.without_destination), (1, 1 + 2 + 1));
+    assert_eq!((plan.without_destination, tally.without_destination, tally.missing_destination), (1, 1, 2 + 1));
     assert!(!replayed.is_success());
     let mut handled = seen.reaches(3).await;
     handled.sort();

@@ -112,7 +112,7 @@ async fn nothing_in_a_stray_message_commands_the_terminal() {
         (&["show", "--stray", "said"], &format!("published to exchange {SHOWN}, routing key {SHOWN}")),
         (&["show", "--stray", "routed"], &format!("routing key {SHOWN}")),
         (&["show", "--stray", "said", "--json"], &none),
-        (&["replay", "--stray"], &format!("2 would stay: they belong to queue {SHOWN}, which does not exist")),
+        (&["replay", "--stray"], &format!("2 cannot be sent: they belong to queue {SHOWN}, which does not exist")),
         (&["discard", "--stray"], &none),
         (&["export", "--stray", "--reveal"], &none),
     ] {
@@ -205,7 +205,7 @@ async fn strays_that_name_any_number_of_queues_fill_neither_a_plan_nor_the_memor
     assert_eq!((named, &listed["other_destinations"], &listed["matched"]), (1_000, &json!(10), &json!(1_010)));
     let planned = fixture.tool(&["parked", "replay", "--stray"]).finished().await;
     assert_eq!(planned.code(), 0, "{}", planned.err);
-    assert_eq!(planned.out.matches("1 would stay: they belong to queue").count(), 1_000, "{}", planned.out);
+    assert_eq!(planned.out.matches("1 cannot be sent: they belong to queue").count(), 1_000, "{}", planned.out);
     let rest = "10 belong to further queues: a plan names and looks for 1,000 at most";
     assert!(planned.out.contains(rest), "{}", planned.out);
 }
