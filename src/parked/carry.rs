@@ -256,7 +256,7 @@ impl<'a> Carrier<'a> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
         let is_replay = matches!(self.job.action, Move::Replay { .. });
         let stray = (is_replay && self.queue != stray).then_some(stray);
-        let destinations = self.job.max_ready.map(|_| self.state.work_queues.there().clone()).unwrap_or_default();
+        let destinations = self.job.max_ready.map(|_| self.state.work_queues.existing().clone()).unwrap_or_default();
         Box::pin(async move {
             let stray = match stray {
                 Some(stray) => session.depth_if_any(&stray).await?,

@@ -10,8 +10,8 @@ use crate::parked::error::ParkedError;
 use crate::parked::json_line::Exported;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;
+use crate::parked::present::{Present, identity};
 use crate::parked::session::Session;
-use crate::parked::there::{There, identity};
 
 /// What an import would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -56,22 +56,23 @@ impl Parked {
     }
 
     async fn plan_import(&self, session: &Session, lines: Vec<Line>) -> Result<ImportPlan, ParkedError> {
-        let mut there = match session.depth(&self.queue).await {
-            Ok(_) => self.there(session, &mut self.stop.clone()).await?,
+        let mut present = match session.depth(&self.queue).await {
+            Ok(_) => self.present_in_queue(session, &mut self.stop.clone()).await?,
             // The import declares it.
-            Err(Error::Missing { .. }) if self.interpreter.place == Place::Discarded => There::default(),
+            Err(Error::Missing { .. }) if self.interpreter.place == Place::Discarded => Present::default(),
             Err(error) => return Err(error.into()),
         };
         let mut plan = ImportPlan::default();
-        let mut declared: HashSet<Arc<str>> = HashSet::new();
+        // Work queues that are known to exist. The parked queue is bound for each of them.
+        let mut existing: HashSet<Arc<str>> = HashSet::new();
         for Line { identity, work_queue } in lines {
-            if there.takes(identity) {
+            if present.take(identity) {
                 plan.already_there += 1;
                 continue;
             }
-            if let Some(work) = work_queue.filter(|work| !declared.contains(work)) {
+            if let Some(work) = work_queue.filter(|work| !existing.contains(work)) {
                 session.depth(&work).await?;
-                declared.insert(work);
+                existing.insert(work);
             }
             plan.to_import += 1;
         }

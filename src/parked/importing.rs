@@ -22,10 +22,10 @@ use crate::parked::message::Raw;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;
 use crate::parked::prefetch::BYTES_UNDER_WAY;
+use crate::parked::present::{Present, identity};
 use crate::parked::ramp::Stop;
 use crate::parked::requests::{ImportRequest, in_flight};
 use crate::parked::session::Session;
-use crate::parked::there::{There, identity};
 use crate::parked::watch::StopSignal;
 use crate::publish::channel;
 use crate::telemetry::metrics::MoveMetrics;
@@ -89,7 +89,7 @@ impl Parked {
         tracing::info!(queue = self.queue, run = session.run, why, "import begins");
         let mut imported = Imported { run: session.run.clone(), ..Imported::default() };
         let ended = match self.look_first(session, &mut *stop).await {
-            Ok(there) => self.publish(session, there, messages, stop, &mut imported).await,
+            Ok(present) => self.publish(session, present, messages, stop, &mut imported).await,
             Err(ParkedError::Stopped) => {
                 imported.is_stopped = true;
                 Ok(())
@@ -109,29 +109,33 @@ impl Parked {
         ended.map(|()| imported)
     }
 
-    async fn look_first(&self, session: &Session, stop: StopSignal<'_>) -> Result<There, ParkedError> {
+    async fn look_first(&self, session: &Session, stop: StopSignal<'_>) -> Result<Present, ParkedError> {
         if self.interpreter.place == Place::Discarded {
             self.declare_discarded(session).await?;
         }
-        self.there(session, stop).await
+        self.present_in_queue(session, stop).await
     }
 
     /// What the queue already has, which has to be looked at as a whole.
-    pub(super) async fn there(&self, session: &Session, stop: StopSignal<'_>) -> Result<There, ParkedError> {
-        let mut there = There::default();
+    pub(super) async fn present_in_queue(
+        &self,
+        session: &Session,
+        stop: StopSignal<'_>,
+    ) -> Result<Present, ParkedError> {
+        let mut present = Present::default();
         let scanned = self.scan(session, None, stop, |message, held| {
-            there.add(identity(&message.chain, &held.delivery.data));
+            present.add(identity(&message.chain, &held.delivery.data));
             ControlFlow::Continue(())
         });
         scanned.await?.complete(&self.queue)?;
-        Ok(there)
+        Ok(present)
     }
 
     /// Whatever ends it, what is in flight is confirmed if possible.
     async fn publish(
         &self,
         session: &Session,
-        there: There,
+        present: Present,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
         imported: &mut Imported,
@@ -139,7 +143,7 @@ impl Parked {
         let channel = session.publishing_channel().await?;
         let metrics = self.metrics("import");
         let mut unconfirmed = Unconfirmed { channel: &channel, answers: FuturesUnordered::new(), bytes: 0, metrics };
-        let ended = self.publish_new(session, &mut unconfirmed, there, messages, stop, imported).await;
+        let ended = self.publish_new(session, &mut unconfirmed, present, messages, stop, imported).await;
         let drained = unconfirmed.drain(session.limit, &self.queue, imported).await;
         ended.and(drained)
     }
@@ -148,20 +152,20 @@ impl Parked {
         &self,
         session: &Session,
         unconfirmed: &mut Unconfirmed<'_>,
-        mut there: There,
+        mut present: Present,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
         imported: &mut Imported,
     ) -> Result<(), ParkedError> {
-        // Where messages may be imported for: the parked queue is bound for each work queue that was declared.
-        let mut declared: HashSet<String> = HashSet::new();
+        // Work queues that are known to exist. The parked queue is bound for each of them.
+        let mut existing: HashSet<String> = HashSet::new();
         for (line, message) in (1..).zip(messages) {
             if (&mut *stop).now_or_never().is_some() {
                 imported.is_stopped = true;
                 return Ok(());
             }
             let next = self.prepared(&message?, line)?;
-            if there.takes(identity(&next.chain, &next.body)) {
+            if present.take(identity(&next.chain, &next.body)) {
                 imported.already_there += 1;
                 continue;
             }
@@ -175,9 +179,9 @@ impl Parked {
                     answer = unconfirmed.answer() => imported.count(answer, &self.queue)?,
                 }
             }
-            if let Some(work) = next.work_queue.as_ref().filter(|work| !declared.contains(*work)) {
+            if let Some(work) = next.work_queue.as_ref().filter(|work| !existing.contains(*work)) {
                 session.depth(work).await?;
-                declared.insert(work.clone());
+                existing.insert(work.clone());
             }
             unconfirmed.send(next);
         }

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use crate::error::Error;
 use crate::parked::session::Session;
 
-/// How many queues are remembered that exist, and as many that do not. Messages may name any number; further ones are looked for each
-/// time.
+/// How many existing queues are remembered, and how many missing ones. Messages may name any number; others are looked up each time.
 const REMEMBERED: usize = 1_000;
 
 /// The longest name with other characters than ASCII's that the broker is asked about. Its answer repeats the name, and one that does not
@@ -17,14 +16,14 @@ const LONGEST_BEYOND_ASCII: usize = 100;
 /// What is known of work queues.
 #[derive(Debug, Default)]
 pub(super) struct WorkQueues {
-    there: HashSet<String>,
+    existing: HashSet<String>,
     missing: HashSet<String>,
 }
 
 impl WorkQueues {
     /// The queues that exist.
-    pub(super) fn there(&self) -> &HashSet<String> {
-        &self.there
+    pub(super) fn existing(&self) -> &HashSet<String> {
+        &self.existing
     }
 
     /// Makes sure that a queue exists.
@@ -33,28 +32,28 @@ impl WorkQueues {
     ///
     /// When it does not.
     pub(super) async fn require(&mut self, session: &Session, queue: &str) -> Result<(), Error> {
-        if !self.there.contains(queue) {
+        if !self.existing.contains(queue) {
             look(session, queue).await?;
-            remember(&mut self.there, queue);
+            remember(&mut self.existing, queue);
         }
         Ok(())
     }
 
     /// Whether a queue that a message names exists.
     pub(super) async fn has(&mut self, session: &Session, queue: &str) -> Result<bool, Error> {
-        if self.there.contains(queue) {
+        if self.existing.contains(queue) {
             return Ok(true);
         }
         if self.missing.contains(queue) {
             return Ok(false);
         }
         let is_there = exists(session, queue).await?;
-        remember(if is_there { &mut self.there } else { &mut self.missing }, queue);
+        remember(if is_there { &mut self.existing } else { &mut self.missing }, queue);
         Ok(is_there)
     }
 }
 
-/// Whether a queue that a message names exists. Anyone may have written the name.
+/// Whether a queue that a message names exists; yes, if the permission to look is missing. Anyone may have written the name.
 pub(super) async fn exists(session: &Session, queue: &str) -> Result<bool, Error> {
     if !may_be_asked(queue) {
         return Ok(false);
@@ -67,7 +66,8 @@ pub(super) async fn exists(session: &Session, queue: &str) -> Result<bool, Error
     }
 }
 
-/// Without the permission to look, the broker's alternate exchange keeps what finds no queue.
+/// Fails if the queue does not exist. Without the permission to look it counts as existing: the alternate exchange keeps what finds no
+/// queue.
 async fn look(session: &Session, queue: &str) -> Result<(), Error> {
     match session.depth(queue).await {
         Ok(_) | Err(Error::Permission { .. }) => Ok(()),

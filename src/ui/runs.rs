@@ -159,7 +159,7 @@ impl Runs {
 
     fn begin(&self, parked: Parked, operation: Operation, about: About, undoes: Option<u64>) -> Arc<Run> {
         let (progress, phase) = watch::channel(Phase::Starting);
-        let stop = self.work.stop_one();
+        let stop = self.work.stop_token();
         let stopped = stop.clone().cancelled_owned();
         let is_discard = matches!(operation, Operation::Discard(_));
         self.work.spawn(async move {

@@ -26,8 +26,8 @@ impl Work {
         self.stop.clone().cancelled_owned()
     }
 
-    /// Stops one thing alone, and is stopped with everything.
-    pub(super) fn stop_one(&self) -> CancellationToken {
+    /// A token that stops one operation alone. It is also cancelled when everything is stopped.
+    pub(super) fn stop_token(&self) -> CancellationToken {
         self.stop.child_token()
     }
 
@@ -52,7 +52,7 @@ mod tests {
     #[tokio::test]
     async fn everything_is_stopped_together_and_its_end_is_waited_for() {
         let work = Work::default();
-        let (one, other) = (work.stop_one(), work.stop_one());
+        let (one, other) = (work.stop_token(), work.stop_token());
         one.cancel();
         assert!(!other.is_cancelled() && work.stopped().now_or_never().is_none());
         let (stopped, may_end) = (work.stopped(), CancellationToken::new());

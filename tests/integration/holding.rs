@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use rehop::Failure;
 use rehop::settings::{Declare, QueueType, WaitStrategy};
-use rehop::testing::Broker;
 use serde_json::json;
 
-use crate::support::{Fixture, Log, PROMPTLY, failures, millis, not_tried};
+use crate::support::{Fixture, Log, PROMPTLY, failures, is_before_4_3, millis, not_tried};
 
 /// A queue whose messages wait in the process that handles them.
 async fn held(test: &str, delays: &[u64]) -> Fixture {
@@ -113,17 +112,13 @@ async fn a_message_that_waits_in_the_process_when_its_channel_is_lost_comes_agai
 /// ends while the message waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_settings_say() {
-    let broker = Broker::shared().await;
-    if ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| broker.version().starts_with(old)) {
+    if is_before_4_3().await {
         return not_tried("the ack timeout that a consumer asks for, which only RabbitMQ 4.3 and later obey");
     }
     let mut fixture = held("held-asked", &[7_000]).await;
     (fixture.consume().concurrency, fixture.consume().prefetch) = (Some(1), Some(2));
     fixture.declare().await;
-    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
-    let name = format!("short-{}", fixture.namespace.name());
-    let definition = r#"{"consumer-timeout":2000}"#;
-    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    fixture.set_policy(&fixture.queue, r#"{"consumer-timeout":2000}"#).await;
     let seen = Log::default();
     let log = seen.clone();
     let run = fixture
@@ -138,7 +133,7 @@ async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_s
     }
     assert_eq!(seen.reaches(4).await, [(false, 0), (false, 0), (false, 1), (false, 1)]);
     let summary = run.stop().await;
-    broker.rabbitmqctl(&["clear_policy", &name]).await.unwrap();
+    fixture.clear_policy(&fixture.queue).await;
     assert_eq!((summary.handled, summary.taken_back), (2, 0), "{summary}");
     fixture.has_depth(&fixture.queue, 0).await;
 }
@@ -147,8 +142,7 @@ async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_s
 /// settings say; for an own queue rehop would ask for another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_the_broker_takes_back_while_it_waits_here_ends_at_the_delivery_limit() {
-    let version = Broker::shared().await.version().to_owned();
-    if ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old)) {
+    if is_before_4_3().await {
         return not_tried("timeouts that the broker does not count, because it is older than 4.3");
     }
     let mut fixture = held("held-too-long", &[120_000]).await;

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Declare, QueueType, WaitStrategy};
-use rehop::testing::Broker;
 use rehop::{Backoff, Error, Failure, Outcome, Reason};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{DELAYED_RETRIES, Fixture, Log, PROMPTLY, failures, not_tried};
+use crate::support::{DELAYED_RETRIES, Fixture, Log, PROMPTLY, failures, is_before_4_3, not_tried};
 
 const DELAY: Duration = Duration::from_millis(300);
 
@@ -25,8 +24,7 @@ async fn native(test: &str, waits: u32) -> Fixture {
 
 /// Whether the broker has delayed retries. The tests that need them have nothing to check where it has not.
 pub(super) async fn is_known() -> bool {
-    let version = Broker::shared().await.version().to_owned();
-    !["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old))
+    !is_before_4_3().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,19 +243,6 @@ async fn what_the_broker_takes_back_from_a_handler_that_hangs_has_spent_a_wait_a
     }
 }
 
-/// Sets a policy of the broker for the fixture's queue, and returns its name.
-async fn set_policy(fixture: &Fixture, definition: &str) -> String {
-    let pattern = format!("^{}$", fixture.queue.replace('.', "\\."));
-    let name = format!("native-{}", fixture.namespace.name());
-    let broker = Broker::shared().await;
-    broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
-    name
-}
-
-async fn clear_policy(name: &str) {
-    Broker::shared().await.rabbitmqctl(&["clear_policy", name]).await.unwrap();
-}
-
 /// The policy makes waits pass at once. Attempts stay bounded, because the broker counts them all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
@@ -266,12 +251,12 @@ async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
     }
     let fixture = native("native-policy", 3).await;
     fixture.declare().await;
-    let policy = set_policy(&fixture, r#"{"delayed-retry-type":"disabled"}"#).await;
+    fixture.set_policy(&fixture.queue, r#"{"delayed-retry-type":"disabled"}"#).await;
     let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    clear_policy(&policy).await;
+    fixture.clear_policy(&fixture.queue).await;
     assert_eq!(seen.all(), [1, 2, 3, 4]);
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
 }
@@ -287,13 +272,13 @@ async fn a_broker_policy_with_other_delays_changes_how_long_waits_last_and_leave
     fixture.retry().immediate = Some(2);
     fixture.declare().await;
     let definition = r#"{"delayed-retry-type":"returned","delayed-retry-min":50,"delayed-retry-max":60000}"#;
-    let policy = set_policy(&fixture, definition).await;
+    fixture.set_policy(&fixture.queue, definition).await;
     let note = |message: &rehop::Message<bytes::Bytes>| (Instant::now(), message.attempt(), message.hop());
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    clear_policy(&policy).await;
+    fixture.clear_policy(&fixture.queue).await;
     let seen = seen.all();
     let numbers: Vec<_> = seen.iter().map(|(_, attempt, hop)| (*attempt, *hop)).collect();
     assert_eq!(numbers, [(1, 0), (2, 0), (3, 0), (4, 1), (5, 2), (6, 3)]);
@@ -313,11 +298,11 @@ async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leav
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("waits").await;
     seen.reaches(1).await;
-    let policy = set_policy(&fixture, r#"{"delayed-retry-type":"disabled"}"#).await;
+    fixture.set_policy(&fixture.queue, r#"{"delayed-retry-type":"disabled"}"#).await;
     fixture.publish("later").await;
     let parked = fixture.drain_parked(2).await;
     run.stop().await;
-    clear_policy(&policy).await;
+    fixture.clear_policy(&fixture.queue).await;
     assert!(parked.iter().all(|message| message.headers["rehop-reason"] == "exhausted"), "{parked:?}");
     for body in ["waits", "later"] {
         let seen = seen.all();

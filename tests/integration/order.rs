@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Declare, Order, QueueType, WaitStrategy};
-use rehop::testing::{Broker, eventually};
+use rehop::testing::eventually;
 use rehop::{Consumer, Failure, Raw};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, millis, not_tried};
+use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, is_before_4_3, millis, not_tried};
 
 /// A queue with this order, whose messages wait in the process.
 async fn ordered(test: &str, order: Order, delays: &[u64]) -> Fixture {
@@ -165,8 +165,7 @@ async fn an_ordered_queue_goes_on_in_order_when_the_grace_time_of_its_process_is
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_delivery_limit_and_the_next_one_follows()
 {
-    let version = Broker::shared().await.version().to_owned();
-    if ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old)) {
+    if is_before_4_3().await {
         return not_tried("timeouts that the broker does not count, because it is older than 4.3");
     }
     let mut fixture = ordered("order-taken-back", Order::Queue, &[120_000]).await;

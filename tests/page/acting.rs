@@ -250,8 +250,7 @@ fn moved(answer: &Answer) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_discard_that_failed_half_way_says_what_it_moved_and_is_undone() {
     const COUNT: u32 = 400;
-    let broker = Broker::shared().await;
-    if !broker.is_ours() {
+    if !Broker::shared().await.is_ours() {
         return not_tried("a discard that fails half way, because the broker is not ours");
     }
     let fixture = Fixture::new("ui-undo-failed").await;
@@ -259,17 +258,15 @@ async fn a_discard_that_failed_half_way_says_what_it_moved_and_is_undone() {
     let message = |n: u32| Publish::to_queue(fixture.parked()).message_id(n.to_string()).body(n.to_string());
     fixture.client.publish_many((0..COUNT).map(message)).await.unwrap();
     fixture.has_depth(&fixture.parked(), COUNT).await;
-    let (policy, bin) = (fixture.namespace.name(), format!("{}.discarded", fixture.namespace.name()));
-    let (pattern, full) =
-        (format!("^{}$", bin.replace('.', "\\.")), r#"{"max-length":20,"overflow":"reject-publish"}"#);
-    broker.rabbitmqctl(&["set_policy", policy, &pattern, full, "--apply-to", "queues"]).await.unwrap();
+    let bin = format!("{}.discarded", fixture.namespace.name());
+    fixture.set_policy(&bin, r#"{"max-length":20,"overflow":"reject-publish"}"#).await;
 
     let page = Served::start(&fixture, &[Action::Discard]).await;
     let cookie = page.enter().await;
     let started = order(&page, &cookie, "discard", &fixture.queue, &[("why", "too many")]).await;
     let run = started.header("location").unwrap().to_owned();
     let ended = ends(&page, &cookie, &run).await;
-    broker.rabbitmqctl(&["clear_policy", policy]).await.unwrap();
+    fixture.clear_policy(&bin).await;
     assert!(ended.body.contains("It failed: the broker refused a message"), "{}", ended.body);
     let part = moved(&ended);
     assert!((20..COUNT).contains(&part), "{part} were moved");

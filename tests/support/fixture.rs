@@ -157,6 +157,17 @@ impl Fixture {
         Topology::of(&settings).unwrap().declare(&settings).await.unwrap();
     }
 
+    /// Sets a policy for one queue of the shared broker, until [`clear_policy`](Self::clear_policy).
+    pub(crate) async fn set_policy(&self, queue: &str, definition: &str) {
+        let pattern = format!("^{}$", queue.replace('.', "\\."));
+        let broker = Broker::shared().await;
+        broker.rabbitmqctl(&["set_policy", queue, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    }
+
+    pub(crate) async fn clear_policy(&self, queue: &str) {
+        Broker::shared().await.rabbitmqctl(&["clear_policy", queue]).await.unwrap();
+    }
+
     /// The retry settings of the queue.
     pub(crate) fn retry(&mut self) -> &mut RetrySettings {
         &mut self.settings.queue_mut(&self.queue).retry

@@ -41,6 +41,12 @@ pub(crate) fn now_millis() -> i64 {
     Timestamp::from(SystemTime::now()).as_millis()
 }
 
+/// Whether the shared broker is older than 4.3.
+pub(crate) async fn is_before_4_3() -> bool {
+    let version = Broker::shared().await.version();
+    ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old))
+}
+
 /// A broker that tests restart and reconfigure, one at a time.
 pub(crate) async fn fragile_broker() -> MutexGuard<'static, Broker> {
     static BROKER: OnceCell<Mutex<Broker>> = OnceCell::const_new();

@@ -2,14 +2,13 @@
 
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use rehop::settings::{TopologyMode, WaitStrategy};
-use rehop::testing::Broker;
 use rehop::{Failure, Message};
 use serde_json::json;
 
 use super::chain::{Chain, Producer};
 use super::collector::attribute;
 use super::metrics::newest;
-use crate::support::{DELAYED_RETRIES, Fixture, Log, millis, not_tried};
+use crate::support::{DELAYED_RETRIES, Fixture, Log, is_before_4_3, millis, not_tried};
 
 /// The queue's only message fails once, and succeeds after its wait of 200 ms.
 async fn waits_once(fixture: &mut Fixture, strategy: WaitStrategy) -> Producer {
@@ -126,8 +125,7 @@ async fn a_wait_in_the_process_is_a_span_with_its_lateness_and_nothing_is_sent_o
 /// The broker delivers the message again without a word about its wait, as after a requeue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_native_wait_has_no_span_no_link_and_no_lateness() {
-    let version = Broker::shared().await.version().to_owned();
-    if ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old)) {
+    if is_before_4_3().await {
         return not_tried(DELAYED_RETRIES);
     }
     let mut fixture = Fixture::new("way-native").await;

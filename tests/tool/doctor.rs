@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::broker_api::BrokerApi;
 use super::examined::COUNTED;
-use crate::support::{DELAYED_RETRIES, Fixture, Running, SOON, fragile_broker, not_tried, now_millis};
+use crate::support::{DELAYED_RETRIES, Fixture, Running, SOON, fragile_broker, is_before_4_3, not_tried, now_millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_broker_gets_no_complaint() {
@@ -65,12 +65,12 @@ async fn a_healthy_namespace_gets_no_complaint_in_whichever_ways_its_queues_wait
     queue.consume.order = Some(Order::Queue);
     let queue = settings.queue_mut(&theirs);
     (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
-    if Broker::shared().await.version().starts_with("4.3.") {
+    if is_before_4_3().await {
+        not_tried(DELAYED_RETRIES);
+    } else {
         let queue = settings.queue_mut(&native);
         queue.retry.strategy = Some(WaitStrategy::Native);
         queue.retry.delays = Some(Backoff::Fixed { delay: Duration::from_millis(200), waits: 2 });
-    } else {
-        not_tried(DELAYED_RETRIES);
     }
 
     let mut running = Vec::new();
@@ -114,18 +114,13 @@ async fn policies_that_take_messages_out_of_queues_are_found() {
     }
     fixture.is_found(&["--management", api.url()], &expected).await;
     api.delete_policy(name).await;
-    if Broker::shared().await.version().starts_with("4.3.") {
-        api.set_policy(
-            name,
-            &format!("^{}$", fixture.queue),
-            json!({ "delayed-retry-type": "all", "delayed-retry-min": 1000 }),
-        )
-        .await;
-        fixture.is_found(&["--management", api.url()], &[("delayed-retry", &queue)]).await;
-        api.delete_policy(name).await;
-    } else {
-        not_tried(DELAYED_RETRIES);
+    if is_before_4_3().await {
+        return not_tried(DELAYED_RETRIES);
     }
+    let definition = json!({ "delayed-retry-type": "all", "delayed-retry-min": 1000 });
+    api.set_policy(name, &format!("^{}$", fixture.queue), definition).await;
+    fixture.is_found(&["--management", api.url()], &[("delayed-retry", &queue)]).await;
+    api.delete_policy(name).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,9 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use rehop::Settings;
 
+use super::process::variables;
 use crate::support::Log;
 
 /// A request that arrived.
@@ -66,6 +68,18 @@ impl Endpoint {
         };
         tokio::spawn(async move { axum::serve(listener, Router::new().fallback(handle)).await });
         Self { url, arrived }
+    }
+
+    /// The variables of a tool with these settings that exports its metrics to this server, and neither traces nor logs.
+    pub(crate) fn as_metrics_collector(&self, settings: &Settings) -> Vec<(String, String)> {
+        let mut environment = variables(settings);
+        let exports = [
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", self.url.as_str()),
+            ("OTEL_TRACES_EXPORTER", "none"),
+            ("OTEL_LOGS_EXPORTER", "none"),
+        ];
+        environment.extend(exports.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        environment
     }
 
     pub(crate) fn arrived(&self) -> Vec<Arrived> {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::broker_api::BrokerApi;
 use super::endpoint::{Endpoint, status};
-use crate::support::{DELAYED_RETRIES, Fixture, fragile_broker, not_tried};
+use crate::support::{DELAYED_RETRIES, Fixture, fragile_broker, is_before_4_3, not_tried};
 
 impl Fixture {
     /// Leaves an empty queue of discarded messages behind, as an operator does.
@@ -211,14 +211,14 @@ async fn a_broker_that_does_not_know_delayed_retries_is_found_and_others_are_fin
     fixture.settings.retry.strategy = Some(WaitStrategy::Native);
     fixture.settings.retry.delays = Some(Backoff::List(vec![Duration::from_millis(200)]));
     let look = ["--management", api.url()];
-    if Broker::shared().await.version().starts_with("4.3.") {
-        fixture.declare().await;
-        fixture.is_fine(&look).await;
-    } else {
+    if is_before_4_3().await {
         // It cannot be declared there.
         let name = fixture.namespace.name();
         let missing = [("exchange-missing", name), ("queue-missing", name)];
         fixture.is_found_with(&look, &[("strategy-unknown", &fixture.queue)], &missing).await;
+    } else {
+        fixture.declare().await;
+        fixture.is_fine(&look).await;
     }
 }
 
@@ -226,7 +226,7 @@ async fn a_broker_that_does_not_know_delayed_retries_is_found_and_others_are_fin
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_switches_off_the_delay_of_a_native_queue_is_found_and_the_service_warns_of_it() {
     let Some(api) = BrokerApi::shared().await else { return };
-    if !Broker::shared().await.version().starts_with("4.3.") {
+    if is_before_4_3().await {
         return not_tried(DELAYED_RETRIES);
     }
     let mut fixture = Fixture::new("native-off").await;

@@ -3,21 +3,14 @@
 use super::message;
 use crate::support::Fixture;
 use crate::tool::endpoint::{Arrived, Endpoint, with};
-use crate::tool::process::{Tool, variables};
+use crate::tool::process::Tool;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_exports_what_it_has_moved_before_it_ends() {
     let fixture = Fixture::new("counted").await;
     fixture.park_directly([message("seven")]).await;
     let collector = Endpoint::start(|_| async { with(200, "content-type", "application/x-protobuf") }).await;
-    let mut environment = variables(&fixture.settings);
-    for (name, value) in [
-        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", collector.url.as_str()),
-        ("OTEL_TRACES_EXPORTER", "none"),
-        ("OTEL_LOGS_EXPORTER", "none"),
-    ] {
-        environment.push((name.to_owned(), value.to_owned()));
-    }
+    let environment = collector.as_metrics_collector(&fixture.settings);
     let discarded = Tool::start(&["parked", "discard", "--queue", &fixture.queue, "--apply"], environment);
     let discarded = discarded.finished().await;
     assert_eq!(discarded.code(), 0, "{}", discarded.err);

@@ -246,18 +246,15 @@ async fn a_discard_says_how_it_is_undone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_discard_that_failed_half_way_says_how_it_is_undone() {
     const COUNT: u32 = 400;
-    let broker = Broker::shared().await;
-    if !broker.is_ours() {
+    if !Broker::shared().await.is_ours() {
         return not_tried("a discard that fails half way, because the broker is not ours");
     }
     let fixture = Fixture::new("undo-failed").await;
     fixture.park_directly((0..COUNT).map(|n| message(n.to_string()))).await;
-    let (policy, bin) = (fixture.namespace.name(), format!("{}.discarded", fixture.namespace.name()));
-    let (pattern, full) =
-        (format!("^{}$", bin.replace('.', "\\.")), r#"{"max-length":20,"overflow":"reject-publish"}"#);
-    broker.rabbitmqctl(&["set_policy", policy, &pattern, full, "--apply-to", "queues"]).await.unwrap();
+    let bin = format!("{}.discarded", fixture.namespace.name());
+    fixture.set_policy(&bin, r#"{"max-length":20,"overflow":"reject-publish"}"#).await;
     let discarded = fixture.parked_run("discard", &["--apply", "--why", "too many"]).await;
-    broker.rabbitmqctl(&["clear_policy", policy]).await.unwrap();
+    fixture.clear_policy(&bin).await;
     assert!(discarded.error(1).contains("the broker refused a message"), "{}", discarded.err);
     let told = " were discarded before the error; to undo it: rehop parked restore --run ";
     let (count, run) = discarded.err.lines().find_map(|line| line.split_once(told)).expect("it says how to undo it");

@@ -5,15 +5,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// How often a queue has each message, by chain and body.
 #[derive(Debug, Default)]
-pub(super) struct There(HashMap<u64, u32>);
+pub(super) struct Present(HashMap<u64, u32>);
 
-impl There {
+impl Present {
     pub(super) fn add(&mut self, identity: u64) {
         *self.0.entry(identity).or_default() += 1;
     }
 
-    /// Whether the queue has this message. Each that it has stands for one that is asked about.
-    pub(super) fn takes(&mut self, identity: u64) -> bool {
+    /// Removes one such message. False if none is left.
+    pub(super) fn take(&mut self, identity: u64) -> bool {
         let Some(left) = self.0.get_mut(&identity).filter(|left| **left > 0) else { return false };
         *left -= 1;
         true
@@ -34,10 +34,10 @@ mod tests {
     #[test]
     fn each_message_that_is_there_stands_for_one() {
         let (one, other) = (identity("chain", b"one"), identity("chain", b"other"));
-        let mut there = There::default();
-        there.add(one);
-        there.add(one);
-        assert_eq!([one, other, one, one].map(|identity| there.takes(identity)), [true, false, true, false]);
+        let mut present = Present::default();
+        present.add(one);
+        present.add(one);
+        assert_eq!([one, other, one, one].map(|identity| present.take(identity)), [true, false, true, false]);
         assert_ne!(identity("chain-2", b"one"), one);
     }
 }
