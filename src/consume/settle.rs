@@ -20,7 +20,7 @@ pub(crate) enum Settled {
 /// Why a delivery was not settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GivenUp {
-    /// The broker had not confirmed its copy when it was about to take the delivery back. The delivery is to be handed back.
+    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over. The delivery is to be handed back.
     Late,
     /// The channel was gone. The broker has the message again.
     Lost,
@@ -45,7 +45,7 @@ impl GivenUp {
 /// What became of a copy.
 enum Sent {
     Confirmed,
-    /// It may exist.
+    /// It was not confirmed, and may exist.
     GivenUp(GivenUp),
     /// The broker accepts no copy of this message.
     Impossible,
@@ -66,7 +66,7 @@ impl Attempt {
             match Box::pin(self.send(copy)).await {
                 Sent::Confirmed => {}
                 Sent::GivenUp(why) => {
-                    // Whoever hands it back does so at once.
+                    // Handing back settles the delivery too, so it also waits until settling is allowed.
                     self.context.settleable().await;
                     return Settled::GivenUp(why);
                 }
@@ -133,8 +133,8 @@ impl Attempt {
         }
     }
 
-    /// Returns when the broker will soon take the delivery back. Never in an ordered queue, where others would overtake it: its session
-    /// then gives back all that it holds.
+    /// Returns shortly before the ack timeout is over: that of the settings, or a shorter one that the broker has shown. Never in an
+    /// ordered queue, where others would overtake it: its session then gives back all that it holds.
     async fn late(&self) {
         if self.context.config.order.is_kept() {
             return std::future::pending().await;

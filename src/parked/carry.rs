@@ -114,7 +114,7 @@ impl<'a> Carrier<'a> {
             let mut look = look.moving(self.job.in_flight);
             let end = self.round(&mut look, &mut under_way, left).await;
             let given_back = look.give_back().await;
-            // If an error ends it, this is all that is told of what was moved.
+            // If an error ends the operation, only this says what was moved.
             self.show();
             match end? {
                 RoundEnd::Done => return Ok(given_back?),

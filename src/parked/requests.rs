@@ -20,8 +20,8 @@ pub struct ListRequest {
     pub window: Option<u64>,
     /// How many messages to return one by one at most. All that match are in the groups. Default 0.
     pub rows: usize,
-    /// Whether to look which of the work queues exist that the messages belong to. A plan of a replay needs it; the broker logs an error
-    /// for each that does not. Default false.
+    /// Whether to check which of the messages' work queues exist. A plan of a replay needs it; the broker logs an error for each that does
+    /// not. Default false.
     pub check_destinations: bool,
 }
 
@@ -55,9 +55,9 @@ pub struct Listing {
     pub groups: Vec<Group>,
     /// How many a replay would send to each work queue.
     pub destinations: BTreeMap<String, u64>,
-    /// How many belong to further queues than the [first that were named](Self::MOST_DESTINATIONS). Whether these exist is not looked at.
+    /// How many belong to other queues than the [first](Self::MOST_DESTINATIONS). Whether those exist is not checked.
     pub other_destinations: u64,
-    /// How many belong to each work queue that does not exist, if [that was looked at](ListRequest::check_destinations). A replay leaves
+    /// How many belong to each work queue that does not exist, if [that was checked](ListRequest::check_destinations). A replay leaves
     /// stray and discarded ones where they are, and ends with an error at a parked one.
     pub missing_destinations: BTreeMap<String, u64>,
     /// How many do not say which work queue they belong to. A replay leaves them where they are, too.
@@ -67,7 +67,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// So many work queues are told apart, because stray messages may name any number.
+    /// At most this many work queues are counted separately, because stray messages may name any number.
     pub const MOST_DESTINATIONS: usize = 1_000;
 }
 

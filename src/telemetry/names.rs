@@ -37,7 +37,7 @@ pub(crate) const CLOCK_SKEW: &str = "rehop.clock_skew";
 pub(crate) const PARKED_QUEUE: &str = "rehop.parked_queue";
 /// What an operator does with messages at rest.
 pub(crate) const OPERATION: &str = "rehop.operation";
-/// Names the replay that sent a message back.
+/// Names the replay or edit that sent a message back.
 pub(crate) const REPLAY_RUN: &str = "rehop.replay_run";
 pub(crate) const NAMESPACE: &str = "rehop.namespace";
 

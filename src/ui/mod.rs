@@ -82,7 +82,7 @@ impl Default for Options {
     }
 }
 
-/// How long looks may take to give back what they hold, and replays to end, when the page does.
+/// How long a shutdown waits until looks have given back what they hold, and replays, discards and edits have stopped.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(8);
 
 /// A page that is served. It ends when this is dropped; [`shutdown`](Self::shutdown) also waits for what was begun from it.
@@ -101,8 +101,8 @@ impl Ui {
     }
 
     /// Ends the page: it answers nothing more, looks that are under way give back each message in its place, and replays, discards and
-    /// edits stop as by their stop button. This takes 8 seconds at most. What is still held when the process ends then is taken back by the
-    /// broker, perhaps in another order, and it may count that as a return of each message.
+    /// edits stop as by their stop button. This takes 8 seconds at most. If the process ends then, the broker takes back what is still
+    /// held, perhaps in another order, and may count that as a return of each message.
     pub async fn shutdown(self) {
         self.stop();
         if timeout(SHUTDOWN_LIMIT, self.work.ended()).await.is_err() {

@@ -79,7 +79,7 @@ impl State {
         self.open(address.place.clone())
     }
 
-    /// The messages of a place. Looks at them hear when the page ends.
+    /// The messages of a place. Looks at them stop when the page ends.
     fn open(&self, place: Place) -> Result<Parked, Refusal> {
         Ok(Parked::open(&self.settings, place)?.stopped_by(self.work.stopped()))
     }

@@ -38,7 +38,7 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     found
 }
 
-/// For how long the broker lets deliveries to the queue's consumers stay unsettled; to the one with the shortest time, if they differ.
+/// How long the broker lets deliveries of this queue stay unsettled: the shortest time of its consumers.
 ///
 /// A consumer that asks for a time gets it from 4.3 on. Otherwise the shortest applies of the queue's argument, the policy, and the
 /// node's own (4.0 and 4.3; 3.10 does not tell).

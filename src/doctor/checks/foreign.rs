@@ -1,4 +1,4 @@
-//! Bindings that lead out of rehop's exchanges to where rehop leads nothing.
+//! Bindings of rehop's exchanges that rehop did not make.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ fn foreign(binding: &BindingDetails, subject: &Subject, management: &Management)
     let taken = taken(binding, subject, management)?;
     let object = format!("binding of {destination_type} {destination:?} to exchange {source:?}");
     let seen = format!(
-        "rehop does not bind it: messages that {} go there too, and nowhere else, not even to the stray queue, while their own \
-         queue is missing",
+        "rehop did not make this binding: messages that {} go there too; and while their own queue is missing they go only there, \
+         and not to the stray queue",
         taken.as_str()
     );
     let remedy = match taken {
         Taken::Waiting | Taken::Returning => {
-            "unbind it; what should get every message is bound to the publishers' exchange"
+            "unbind it; to get every message, bind to the publishers' exchange instead"
         }
         Taken::Parked => {
-            "unbind it; if it is the former parked queue, replay what it holds, with its name as `parked` in the settings"
+            "unbind it; if the queue is a former parked queue, replay its messages with `parked` set to its name in the settings"
         }
     };
     Some(Finding::new(Check::ForeignBinding, object, seen, remedy))
@@ -55,8 +55,8 @@ impl Taken {
     }
 }
 
-/// What a binding takes that rehop does not lead there. `None` for one that has the form that rehop gives it, whether these settings ask
-/// for it or those of another service of the namespace.
+/// Which messages a binding takes that rehop did not make. `None` for a binding in the form that rehop gives it, whether for these
+/// settings or for another service of the namespace.
 ///
 /// Operators bind queues to the stray exchange when its queue is in trouble, and to that of receipts while they replay. Services send
 /// nothing to the exchange of discarded messages.

@@ -81,7 +81,7 @@ async fn close(lab: &Lab, took: Duration) -> Account {
 }
 
 fn time_taken(took: Duration, grace: Duration) -> String {
-    format!("{:.2} s, and {grace:?} are the grace time", took.as_secs_f64())
+    format!("{:.2} s of a grace time of {grace:?}", took.as_secs_f64())
 }
 
 pub(crate) async fn while_the_broker_is_away(ground: Ground) -> Account {

@@ -27,7 +27,7 @@ pub(crate) use supervised::Supervised;
 /// Holds the configuration, and tells this program to run as the service. Variables with `REHOP_TEST_` are not settings.
 const CONFIG: &str = "REHOP_TEST_FAULTS_SERVICE";
 
-/// The service logs this when it has stopped, before how many milliseconds ago the signal had arrived.
+/// The service logs this once it has stopped, followed by how many milliseconds earlier the signal had arrived.
 const SHUTDOWN_TOOK: &str = "milliseconds from the signal to the end of the service:";
 
 /// Runs the service and never returns, if that is what this process was started for.
@@ -213,7 +213,7 @@ impl Service {
         let took = shutdown_in(&self.log()).expect("the service logs how long its shutdown took");
         assert!(
             took <= self.grace + LATE,
-            "the shutdown took {took:?}, and {:?} are its grace time; its log is {}",
+            "the shutdown took {took:?} of a grace time of {:?}; its log is {}",
             self.grace,
             self.log.display()
         );
