@@ -34,12 +34,12 @@ impl Carrier<'_> {
         Ok(Ok(Ready { held, message }))
     }
 
-    /// Whether the queue that a message is to go to exists. A stray or discarded message whose queue is gone stays where it is, because
-    /// those behind it may belong elsewhere.
+    /// Whether the queue that a message is to go to exists. A message whose queue is gone stays where it is, because those behind it may
+    /// belong elsewhere: strays do, and work queues may share a parked queue.
     ///
     /// # Errors
     ///
-    /// When a queue is missing that the operator has named, or that messages were parked for.
+    /// When a queue is missing that the operator has named.
     pub(super) async fn has_queue(&mut self, message: &ParkedMessage) -> Result<bool, ParkedError> {
         let queue = match self.job.action {
             Move::Replay { .. } => message.destination.as_deref(),
@@ -48,8 +48,9 @@ impl Carrier<'_> {
         };
         let Some(queue) = queue else { return Ok(true) };
         let is_replay = matches!(self.job.action, Move::Replay { .. });
-        let may_be_gone = is_replay && !matches!(self.interpreter.place, Place::Queue(_)) && self.job.to != Some(queue);
-        if may_be_gone {
+        let is_own = matches!(&self.interpreter.place, Place::Queue(own) if own == queue);
+        let is_named = is_own || self.job.to == Some(queue);
+        if is_replay && !is_named {
             let is_there = self.state.work_queues.has(self.session, queue).await?;
             self.tally.missing_destination += u64::from(!is_there);
             return Ok(is_there);
