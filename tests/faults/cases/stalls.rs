@@ -134,7 +134,7 @@ pub(crate) async fn an_alarm_longer_than_the_ack_timeout(ground: Ground) -> Acco
     lab.recovers(RECOVERY).await;
     // Settled messages open the window to the whole prefetch.
     lab.send(200, Does::Succeed).await;
-    lab.done(203).await;
+    lab.done(202).await;
     let first = lab.send(10, Does::GateFail).await;
     lab.started(213).await;
     lab.send(60, Does::Succeed).await;

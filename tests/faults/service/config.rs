@@ -111,6 +111,8 @@ impl Config {
         // Each rung is a quorum queue, and no case waits for longer than the three shortest together.
         settings.ladder.max = Duration::from_secs(7);
         settings.topology = if self.only_checks { TopologyMode::Check } else { TopologyMode::Declare };
+        // The default has to fit the ack timeout, too.
+        settings.consume.handler_timeout = Some(self.work().handler_timeout);
         for config in &self.queues {
             let queue = settings.queue_mut(&config.name);
             queue.declare = if config.existing.is_some() { Declare::Existing } else { Declare::Own };
