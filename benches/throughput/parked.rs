@@ -33,7 +33,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contender {
-    /// A consumer that reads everything, and gives it back by closing its channel.
+    /// A consumer that reads everything, and gives it back by closing its channel. It is done when all is back in the queue, as rehop is.
     RawLook,
     RehopLook,
     /// Publishes to the return exchange, waits for the confirm, then acks; with this many messages in flight.
@@ -72,7 +72,7 @@ impl Contender {
 
     async fn work(self, lab: &Lab, corner: &Corner, messages: usize) -> Result<()> {
         match self {
-            Self::RawLook => raw_look(lab.url(), corner, messages).await,
+            Self::RawLook => raw_look(lab, corner, messages).await,
             Self::RehopLook => rehop_look(corner, messages).await,
             Self::RawMove(in_flight) => raw_move(lab.url(), corner, messages, in_flight).await,
             Self::RehopMove(in_flight) => rehop_move(corner, messages, in_flight).await,
@@ -134,6 +134,10 @@ async fn park(lab: &Lab, corner: &Corner, messages: usize) -> Result<()> {
             .header("rehop-errors", failure.clone())
     };
     lab.client.publish_many((0..messages).map(message)).await?;
+    all_are_there(lab, corner, messages).await
+}
+
+async fn all_are_there(lab: &Lab, corner: &Corner, messages: usize) -> Result<()> {
     while (lab.client.depth(&corner.parked).await? as usize) < messages {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -148,8 +152,8 @@ async fn consume(connection: &Connection, queue: &str, prefetch: u16) -> Result<
     Ok((channel, consumer))
 }
 
-async fn raw_look(url: &str, corner: &Corner, messages: usize) -> Result<()> {
-    let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+async fn raw_look(lab: &Lab, corner: &Corner, messages: usize) -> Result<()> {
+    let connection = Connection::connect(lab.url(), ConnectionProperties::default()).await?;
     // Without a prefetch the broker sends 2,000 messages and no more (4.3).
     let (mut left, mut channels) = (messages, Vec::new());
     while left > 0 {
@@ -165,7 +169,7 @@ async fn raw_look(url: &str, corner: &Corner, messages: usize) -> Result<()> {
         channel.close(200, short("done")).await?;
     }
     connection.close(200, short("done")).await?;
-    Ok(())
+    all_are_there(lab, corner, messages).await
 }
 
 async fn rehop_look(corner: &Corner, messages: usize) -> Result<()> {
