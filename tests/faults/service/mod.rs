@@ -127,7 +127,7 @@ pub(crate) struct Service {
 }
 
 /// How much later than the end of its grace time a service may have stopped, by its own clock: a busy machine does not run it at once.
-const LATE: Duration = Duration::from_millis(300);
+const LATE: Duration = Duration::from_millis(500);
 
 /// How long a signal to a process and the end of a process may take. That is the machine's time, not the service's.
 const MACHINE: Duration = Duration::from_secs(2);
