@@ -3,7 +3,7 @@
 use crate::parked::error::ParkedError;
 
 /// The broker's default limit on 4.x is 20 returns.
-pub(crate) const NEAR_LIMIT: u32 = 15;
+const NEAR_LIMIT: u32 = 15;
 
 /// What is known of the delivery limit of a queue that is looked at.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 //! subscriptions, each on a channel of its own and each full before the next one begins. They are given back in the same order: on 4.3
 //! by one `basic.nack`, which counts as no delivery; before by closing the channel, because on 3.10 a nack scrambles the order.
 //!
-//! The broker keeps what was given back in a line of its own, before all other messages, and what is given back next joins its end (3.10,
-//! 4.0 and 4.3). A part of that line would come to stand behind the rest, so a look that ends within it takes the rest, too.
+//! The broker keeps what was given back in a line of its own, before all other messages, and what is given back next joins its end (4.0
+//! and 4.3). So what a look takes of a longer line comes to stand behind the rest of that line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,12 +24,10 @@ use crate::broker::name::short;
 use crate::broker::settle::queued;
 use crate::error::{Error, describe};
 use crate::parked::error::ParkedError;
-use crate::parked::limit::NEAR_LIMIT;
-use crate::parked::prefetch::{BYTES_UNDER_WAY, Demand, Moving, size};
+use crate::parked::prefetch::{Demand, Moving, size};
 use crate::parked::session::{Session, depth};
 use crate::parked::watch::StopSignal;
 use crate::topology::{Arguments, CONSUMER_TIMEOUT, ask_for};
-use crate::wire::parked::returns;
 
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -40,9 +38,6 @@ const SILENCES: u32 = 10;
 const ARRIVAL: Duration = Duration::from_secs(3);
 /// How long what was given back may take to be in the queue again.
 const RETURN: Duration = Duration::from_secs(10);
-/// How many messages a look takes at most beyond its own, to give back in order what had been given back before; and at most
-/// [`BYTES_UNDER_WAY`] of them.
-const MOST_COMPLETED: u64 = 10_000;
 /// Acks and nacks that come right before a channel is closed can be lost (3.10, 4.0 and 4.3).
 const LINGER: Duration = Duration::from_millis(100);
 
@@ -73,8 +68,6 @@ struct Subscription {
     /// How many it has brought.
     brought: u64,
     acked: u64,
-    /// If the last one that it has brought had been given back before: how often, as far as that is counted.
-    returns_of_last: Option<u32>,
     settled: SettledTags,
     is_cancelled: bool,
 }
@@ -86,18 +79,13 @@ impl Subscription {
         let until = Instant::now() + ARRIVAL;
         while self.brought < u64::from(self.prefetch) + self.acked && Instant::now() < until {
             match timeout(ARRIVAL / 20, self.consumer.next()).await {
-                Ok(Some(Ok(delivery))) => self.note(&delivery),
+                Ok(Some(Ok(_))) => self.brought += 1,
                 Ok(_) => break,
                 Err(_) if session.depth(queue.as_str()).await? == 0 => break,
                 Err(_) => {}
             }
         }
         Ok(())
-    }
-
-    fn note(&mut self, delivery: &Delivery) {
-        self.brought += 1;
-        self.returns_of_last = delivery.redelivered.then(|| returns(&delivery.properties));
     }
 
     fn ack(&mut self, tags: Vec<u64>) {
@@ -213,7 +201,7 @@ impl<'a> Look<'a> {
         match timeout_at(silent_at, last.consumer.next()).await {
             Ok(Some(Ok(delivery))) => {
                 (self.silent_at, self.silences) = (None, 0);
-                last.note(&delivery);
+                last.brought += 1;
                 self.taken += 1;
                 self.bytes += size(&delivery.properties, &delivery.data);
                 Ok(Some(Held { delivery, subscription }))
@@ -271,10 +259,12 @@ impl<'a> Look<'a> {
     }
 
     /// Gives everything back that is held, each message in its place.
-    pub(crate) async fn give_back(mut self) -> Result<(), Error> {
-        self.complete().await?;
+    pub(crate) async fn give_back(self) -> Result<(), Error> {
         let Self { session, queue, mut subscriptions, .. } = self;
         let limit = session.limit;
+        if let Some(last) = subscriptions.last_mut().filter(|last| !last.is_cancelled) {
+            last.arrive(session, &queue).await?;
+        }
         // A subscription with room would take what another one gives back.
         for subscription in &mut subscriptions {
             subscription.cancel(limit).await?;
@@ -306,31 +296,6 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Takes what is on its way here, and the rest of what had been given back before, as far as that is affordable.
-    async fn complete(&mut self) -> Result<(), Error> {
-        let average = (self.bytes / self.taken.max(1)).max(1);
-        let mut left = MOST_COMPLETED.min(BYTES_UNDER_WAY / average);
-        loop {
-            let Some(last) = self.subscriptions.last_mut() else { return Ok(()) };
-            if !last.is_cancelled {
-                last.arrive(self.session, &self.queue).await?;
-            }
-            // Where a return is counted, it may be the last one that the queue's limit allows.
-            let is_harmless = |returns: u32| self.session.nack_is_free || returns < NEAR_LIMIT;
-            if left == 0 || !last.returns_of_last.is_some_and(is_harmless) {
-                return Ok(());
-            }
-            let ready = self.session.depth(self.queue.as_str()).await?;
-            if ready == 0 {
-                return Ok(());
-            }
-            let prefetch = self.next_prefetch(ready.min(left));
-            left = left.saturating_sub(prefetch.into());
-            let subscription = self.subscribe(prefetch).await?;
-            self.subscriptions.push(subscription);
-        }
-    }
-
     async fn subscribe(&self, prefetch: u16) -> Result<Subscription, Error> {
         let (channel, limit, what) = (self.session.channel().await?, self.session.limit, self.what());
         answer(&what, limit, channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
@@ -343,17 +308,7 @@ impl<'a> Look<'a> {
         let consuming = channel.basic_consume(self.queue.clone(), tag, options, table(&arguments)?);
         let consumer = answer(&what, limit, consuming).await?;
         let settled = SettledTags::default();
-        Ok(Subscription {
-            channel,
-            consumer,
-            prefetch,
-            kept: 0,
-            brought: 0,
-            acked: 0,
-            returns_of_last: None,
-            settled,
-            is_cancelled: false,
-        })
+        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
     }
 
     fn next_prefetch(&self, wanted: u64) -> u16 {

@@ -70,15 +70,10 @@ pub(crate) fn read(properties: &BasicProperties, expiry_header: &str) -> AtRest 
         errors: reader.errors(),
         replays: reader.count(REPLAYS),
         replay,
-        returns: reader.count(DELIVERY_COUNT),
+        returns: reader.count("x-delivery-count"),
         deaths: reader.header("x-death").map(deaths).unwrap_or_default(),
         traceparent: reader.text(TRACEPARENT),
     }
-}
-
-/// How often the broker gave a message back, by the count that its delivery limit applies to.
-pub(crate) fn returns(properties: &BasicProperties) -> u32 {
-    Reader::new(properties).count(DELIVERY_COUNT)
 }
 
 /// More dead-letterings tell nothing new.

@@ -24,27 +24,6 @@ async fn a_window_is_the_head_of_the_queue_and_a_look_at_a_part_keeps_the_order(
     assert_eq!(fixture.parked_bodies().await, numbered(20));
 }
 
-/// The broker keeps what was looked at before in a line of its own, and what comes back joins its end.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_smaller_look_after_a_larger_one_keeps_the_order_and_so_does_a_replay_of_one_message() {
-    let fixture = Fixture::new("smaller").await;
-    fixture.park(numbered(600)).await;
-    for window in [600, 400, 3, 1, 300] {
-        let mut request = ListRequest::default();
-        (request.window, request.rows) = (Some(window), 3);
-        let listing = fixture.operator().list(&request).await.unwrap();
-        assert_eq!((listing.depth, listing.looked_at), (600, window));
-        let errors: Vec<_> = listing.messages.iter().filter_map(|message| message.error.clone()).collect();
-        assert!(errors.iter().enumerate().all(|(n, error)| *error == format!("cannot charge order {n}")), "{errors:?}");
-    }
-    let mut request = super::request(super::ramp(&[]));
-    request.filter.limit = Some(2);
-    // Nobody consumes what is sent.
-    request.follow = Duration::ZERO;
-    assert_eq!(fixture.operator().replay(&request, |_| {}, never()).await.unwrap().tally.moved, 2);
-    assert_eq!(fixture.parked_bodies().await, numbered(600)[2..]);
-}
-
 /// Of a queue whose leader is busy the broker says that it is empty.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_whose_leader_is_slow_is_not_taken_for_empty() {
