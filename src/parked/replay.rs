@@ -17,8 +17,8 @@ use crate::parked::session::Session;
 use crate::parked::watch::{Observe, StopSignal};
 
 impl Parked {
-    /// Sends messages back to the queues in which they failed. Each copy is confirmed before its original is acked. A stray or discarded
-    /// message whose queue does not exist stays where it is.
+    /// Sends messages back to the queues in which they failed. Each copy is confirmed before its original is acked. A message whose
+    /// queue does not exist stays where it is.
     ///
     /// The fate of [`ReplayRequest::MOST_FATES`] messages is learnt; those beyond are sent and count as unknown.
     ///
@@ -26,8 +26,8 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when the work queue of a parked message does not exist, a queue refuses a message, or the connection is
-    /// lost. What was confirmed by then is sent; run it again for the rest.
+    /// As [`list`](Self::list), and when the work queue that the place or [`ReplayRequest::to`] names does not exist, a queue refuses a message, or
+    /// the connection is lost. What was confirmed by then is sent; run it again for the rest.
     pub async fn replay(
         &self,
         request: &ReplayRequest,

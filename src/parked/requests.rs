@@ -58,7 +58,7 @@ pub struct Listing {
     /// How many belong to other queues than the [first](Self::MOST_DESTINATIONS). Whether those exist is not checked.
     pub other_destinations: u64,
     /// How many belong to each work queue that does not exist, if [that was checked](ListRequest::check_destinations). A replay leaves
-    /// stray and discarded ones where they are, and ends with an error at a parked one.
+    /// them where they are, and ends with an error at one of the work queue that the operator named.
     pub missing_destinations: BTreeMap<String, u64>,
     /// How many do not say which work queue they belong to. A replay leaves them where they are, too.
     pub without_destination: u64,

@@ -42,7 +42,7 @@ async fn an_import_that_a_line_ends_logs_which_one_without_quoting_it() {
     fs::write(&bad, format!("{line}{wrong}\n")).unwrap();
     assert!(Command::new("mkfifo").arg(&pipe).status().await.unwrap().success());
 
-    let tool = fixture.parked_tool("import", &[pipe.to_str().unwrap(), "--apply"]);
+    let tool = fixture.parked_tool("import", &[pipe.to_str().unwrap(), "--apply", "-v"]);
     feed(&good, &pipe).await;
     // It asks the broker once it has read the file.
     tool.logs("rehop parked consuming").await;
