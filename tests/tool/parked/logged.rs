@@ -48,7 +48,8 @@ async fn an_import_that_a_line_ends_logs_which_one_without_quoting_it() {
     tool.logs("rehop parked consuming").await;
     feed(&bad, &pipe).await;
     let finished = tool.finished().await;
-    assert!(finished.error(1).contains("line 2 cannot be imported"), "{}", finished.err);
+    assert_eq!(finished.code(), 1, "{}", finished.err);
+    assert!(finished.err.contains("error: line 2"), "{}", finished.err);
     let ended = logged(&finished, "import ended");
     assert!(ended.contains("imported=1") && ended.contains("error=line 2 cannot be imported"), "{ended}");
     assert!(!ended.contains("hunter2"), "{ended}");
