@@ -54,10 +54,11 @@ async fn a_replay_stops_when_a_message_becomes_stray() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_stops_when_a_message_parks_with_an_error_that_none_had_before() {
-    // One in ten may be slow, so the next batch may have begun.
-    const SENT_AT_MOST: u64 = 2 + 8 + 8;
+    // One in ten may be slow, and on a busy machine this one's fate may come after those of several batches.
+    const PARKED: usize = 60;
+    const SENT_AT_MOST: u64 = 2 + 5 * 8;
     let fixture = Fixture::new("stop-error").await;
-    fixture.park(numbered(20)).await;
+    fixture.park(numbered(PARKED)).await;
     let closed = |_: &str| Failure::permanent("the shop is closed").with_class("closed");
     let run = fixture.serve_failing(|number| number == 6, closed).await;
     let mut ramp = ramp(&[2, 8]);
@@ -68,8 +69,8 @@ async fn a_replay_stops_when_a_message_parks_with_an_error_that_none_had_before(
     assert_eq!((replayed.stopped.clone(), replayed.fates.parked_again), (Some(new), 1), "{replayed:?}");
     let sent = replayed.tally.moved;
     assert!((7..=SENT_AT_MOST).contains(&sent), "{replayed:?}");
-    fixture.has_depth(&fixture.parked(), 20 - sent as u32 + 1).await;
-    let expected = [&numbered(20)[sent as usize..], &["order 6".to_owned()]].concat();
+    fixture.has_depth(&fixture.parked(), PARKED as u32 - sent as u32 + 1).await;
+    let expected = [&numbered(PARKED)[sent as usize..], &["order 6".to_owned()]].concat();
     assert_eq!(fixture.parked_bodies().await, expected);
     run.stop().await;
 }
