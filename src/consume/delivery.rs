@@ -41,7 +41,7 @@ pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<Give
 pub(crate) enum Left {
     /// It stays in this process until its next attempt.
     Waiting(Held),
-    /// It is to be handed back now.
+    /// It is to be requeued now.
     Late(Unacked),
 }
 

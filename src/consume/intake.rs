@@ -235,7 +235,7 @@ async fn run(unacked: Unacked, slot: Slot, aborted: CancellationToken) {
     };
     match left {
         Some(Left::Waiting(held)) => slot.hold(held),
-        Some(Left::Late(unacked)) => slot.hand_back(&unacked),
+        Some(Left::Late(unacked)) => slot.requeue(&unacked),
         None => {}
     }
 }
@@ -263,12 +263,13 @@ impl Slot {
         }
     }
 
-    /// The delivery was not settled in time, and goes back. Its return is no sign of a crash.
-    fn hand_back(self, unacked: &Unacked) {
+    /// The delivery was not settled in time, and goes back. Counted, because a handler has seen it: if its copies are never confirmed,
+    /// the broker parks it at the delivery limit.
+    fn requeue(self, unacked: &Unacked) {
         if let Some(ticket) = &self.ticket {
-            self.intake.change(|inbox, _| inbox.hand_back(ticket, unacked.delivery.fingerprint()));
+            self.intake.change(|inbox, _| inbox.requeue(ticket, unacked.delivery.fingerprint()));
         }
-        unacked.hand_back();
+        unacked.settler.requeue();
     }
 
     /// The delivery stays in this process until its next attempt. A service that is stopping makes none, and hands it back.

@@ -20,7 +20,7 @@ pub(crate) enum Settled {
 /// Why a delivery was not settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GivenUp {
-    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over. The delivery is to be handed back.
+    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over. The delivery is to be requeued.
     Late,
     /// The channel was gone. The broker has the message again.
     Lost,
@@ -66,7 +66,7 @@ impl Attempt {
             match Box::pin(self.send(copy)).await {
                 Sent::Confirmed => {}
                 Sent::GivenUp(why) => {
-                    // Handing back settles the delivery too, so it also waits until settling is allowed.
+                    // A requeue settles the delivery too, so it also waits until settling is allowed.
                     self.context.settleable().await;
                     return Settled::GivenUp(why);
                 }

@@ -295,13 +295,6 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// The delivery is to be handed back, because it could not be settled in time. 4.3 does not count this; 3.10 and 4.0 do.
-    pub(crate) fn hand_back(&mut self, ticket: &Ticket, fingerprint: u64) {
-        if let Some(running) = self.running.get(&ticket.0) {
-            self.queues[running.queue].handed_back(fingerprint, running.redeliveries);
-        }
-    }
-
     /// A started delivery was settled, or cannot be settled any more.
     pub(crate) fn finish(&mut self, ticket: Ticket, now: Instant) {
         // A delivery of a lost channel is not listed any more.

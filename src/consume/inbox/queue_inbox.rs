@@ -177,11 +177,6 @@ impl<T> QueueInbox<T> {
         }
     }
 
-    /// A message goes back although a handler has seen it.
-    pub(super) fn handed_back(&mut self, fingerprint: u64, redeliveries: Redeliveries) {
-        self.requeued.expect_handed_back(fingerprint, redeliveries);
-    }
-
     /// A handler has ended, and its delivery waits here until it is due. Returns whether it is endangered.
     pub(super) fn hold(
         &mut self,

@@ -131,23 +131,6 @@ fn what_was_handed_back_late_is_no_suspect_when_it_comes_back_counted() {
 }
 
 #[test]
-fn what_could_not_be_settled_in_time_is_no_suspect_when_it_comes_back_counted_or_not() {
-    for comes_back in [0, 1] {
-        let (mut inbox, now) = (Inbox::new(0), Instant::now());
-        let queue = inbox.add(Rules { immediate: 0, ..RULES });
-        prove(&mut inbox, queue, 40, now);
-        inbox.arrive(queue, Some(0), now, 7);
-        let (ticket, item) = started(&mut inbox, now);
-        inbox.hand_back(&ticket, item);
-        inbox.finish(ticket, now);
-        inbox.arrive(queue, Some(comes_back), now, 7);
-        assert!(!inbox.has_suspects(now), "{comes_back}: this process has handed it back itself");
-        inbox.arrive(queue, Some(1), now, 7);
-        assert!(inbox.has_suspects(now), "{comes_back}: not twice");
-    }
-}
-
-#[test]
 fn what_no_handler_has_seen_goes_back_when_the_broker_ends_its_subscription_and_is_no_suspect() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { concurrency: 1, immediate: 0, ..RULES });
