@@ -78,9 +78,10 @@ checks! {
     NoDeadLetterExchange, "no-dead-letter-exchange", Error, true, "A work queue that rehop does not declare has no dead-letter exchange, or the wrong routing key for it.";
     DeadLetterExchangeMissing, "dead-letter-exchange-missing", Error, true, "The dead-letter exchange of a queue does not exist, so the broker loses or holds what it dead-letters.";
     DeadLetterCycle, "dead-letter-cycle", Error, true, "The dead-letter exchange of a work queue leads back to that queue, so the broker drops or holds messages at the delivery limit.";
+    DeadLettersUnroutable, "dead-letters-unroutable", Error, true, "What a work queue dead-letters reaches no queue, so the broker loses or holds it.";
     OrderNotKept, "order-not-kept", Error, true, "The settings ask for order, and the work queue lets several consumers take messages at the same time.";
     NativeDelayDiffers, "native-delay-differs", Error, true, "The broker delays a queue of strategy `native` differently from what the settings say, or not at all, most often by a policy.";
-    StrategyUnknown, "strategy-unknown", Error, false, "A queue's strategy is unknown to the broker, which ignores it: messages do not wait.";
+    StrategyUnknown, "strategy-unknown", Error, false, "A queue's strategy is unknown to a node of the broker: messages do not wait, or the service cannot start.";
     ConsumerOnWaitQueue, "consumer-on-wait-queue", Error, false, "A wait queue has a consumer, which keeps messages from returning to their work queue.";
     QueueUnavailable, "queue-unavailable", Error, false, "A queue exists, and no node can serve it now.";
     WithoutMajority, "without-majority", Error, false, "A quorum queue has lost the majority of its members.";
@@ -106,6 +107,7 @@ checks! {
     ReportDenied, "report-denied", Warning, false, "The user may not report what becomes of replayed messages, so their operator never learns it.";
     NoConsumer, "no-consumer", Warning, false, "A work queue has no consumer.";
     ConsumerTimeoutShort, "consumer-timeout-short", Warning, false, "The broker takes deliveries back sooner than broker.consumer_timeout says.";
+    DisconnectedTimeoutLong, "disconnected-timeout-long", Warning, true, "When a consumer's node dies, the broker keeps the consumer's messages for longer than a minute (4.3), so they come again late.";
     ParkedOld, "parked-old", Warning, false, "Messages have been parked for more than a day.";
     ManagementUnusable, "management-unusable", Warning, false, "The management API that the settings name cannot be used.";
     SlowWindow, "slow-window", Notice, false, "If every attempt takes as long as it may, prefetched messages wait too long and are handed back.";

@@ -5,10 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::observed::{BindingDetails, ExchangeDetails, Flag, Management, Node, QueueDetails, Subscription};
+use super::dead_letters::ways;
+use super::observed::{BindingDetails, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, Subscription};
 use super::subject::Subject;
 use crate::management::Api;
+use crate::settings::Declare;
 use crate::topology::Names;
+
+/// How many of somebody else's exchanges and queues are looked at on the way of dead-lettered messages.
+const MOST_PLACES: usize = 200;
+const TOO_FAR: &str = "where dead-lettered messages go: more than 200 exchanges and queues are on their way";
+
+/// Whether no address of the API can name such an exchange or queue: it is left out of a path.
+fn is_unaddressable(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
 
 impl Api {
     /// Everything that the checks need. What may not be seen is in the second value.
@@ -25,10 +36,7 @@ impl Api {
         seen.ladder_exchanges = self.ladder_exchanges(&subject.names).await?;
         seen.consumers = self.consumers(&subject.names).await?;
         for exchange in &subject.topology.exchanges {
-            if let Some(details) = self.exchange(&exchange.name).await? {
-                seen.exchanges.insert(exchange.name.clone(), details);
-                seen.destinations.insert(exchange.name.clone(), self.destinations(&exchange.name).await?);
-            }
+            self.look_at_exchange(&exchange.name, &mut seen).await?;
         }
         for queue in &subject.topology.queues {
             if let Some(details) = self.queue(&queue.name).await? {
@@ -37,10 +45,9 @@ impl Api {
             }
         }
         for exchange in other_dead_letter_exchanges(subject, &seen) {
-            if let Some(details) = self.exchange(&exchange).await? {
-                seen.exchanges.insert(exchange, details);
-            }
+            self.look_at_exchange(&exchange, &mut seen).await?;
         }
+        unseen.extend(self.follow_dead_letters(subject, &mut seen).await?);
         for binding in &subject.topology.exchange_bindings {
             let path = ["exchanges", &self.vhost, &binding.destination, "bindings", "destination"];
             let sources = self.get(&path).await.map_err(|it| it.of("bindings"))?;
@@ -59,6 +66,57 @@ impl Api {
 
     pub(super) async fn queue(&self, name: &str) -> Result<Option<QueueDetails>, String> {
         self.get(&["queues", &self.vhost, name]).await.map_err(|refusal| refusal.of("queues"))
+    }
+
+    /// Looks at an exchange and at what it leads to. Returns whether it exists.
+    async fn look_at_exchange(&self, name: &str, seen: &mut Management) -> Result<bool, String> {
+        if is_unaddressable(name) {
+            return Ok(false);
+        }
+        let Some(details) = self.exchange(name).await? else { return Ok(false) };
+        seen.destinations.insert(name.to_owned(), self.destinations(name).await?);
+        seen.exchanges.insert(name.to_owned(), details);
+        Ok(true)
+    }
+
+    /// The same for a queue that the settings do not name.
+    async fn look_at_passed_queue(&self, name: &str, seen: &mut Management) -> Result<bool, String> {
+        let Some(details) = self.queue(name).await? else { return Ok(false) };
+        seen.passed.insert(name.to_owned(), details);
+        Ok(true)
+    }
+
+    /// Follows what somebody else's work queues dead-letter, place by place. Returns what could not be seen.
+    async fn follow_dead_letters(&self, subject: &Subject, seen: &mut Management) -> Result<Option<String>, String> {
+        let mut looked = 0;
+        loop {
+            let existing = subject.configs.iter().filter(|config| config.declare == Declare::Existing);
+            let all = existing.filter_map(|config| ways(&config.queue, seen, &subject.names));
+            let unknown: BTreeSet<_> = all.flat_map(|ways| ways.unknown).collect();
+            let unknown: Vec<_> = unknown.difference(&seen.absent).cloned().collect();
+            if unknown.is_empty() {
+                return Ok(None);
+            }
+            looked += unknown.len();
+            if looked > MOST_PLACES {
+                return Ok(Some(TOO_FAR.to_owned()));
+            }
+            for place in unknown {
+                let exists = match &place {
+                    // An address with such a name would be that of the list of all.
+                    Place::Queue(name) if name.is_empty() => false,
+                    Place::Queue(name) if is_unaddressable(name) => {
+                        seen.passed.insert(name.clone(), QueueDetails::default());
+                        true
+                    }
+                    Place::Exchange(name) => self.look_at_exchange(name, seen).await?,
+                    Place::Queue(name) => self.look_at_passed_queue(name, seen).await?,
+                };
+                if !exists {
+                    seen.absent.insert(place);
+                }
+            }
+        }
     }
 
     async fn exchange(&self, name: &str) -> Result<Option<ExchangeDetails>, String> {

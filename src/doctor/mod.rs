@@ -22,6 +22,7 @@
 mod amqp;
 mod check;
 mod checks;
+mod dead_letters;
 mod look;
 mod management;
 mod observed;
@@ -31,6 +32,7 @@ mod prune;
 mod pruning;
 mod report;
 mod resting;
+mod routing;
 mod subject;
 mod users;
 

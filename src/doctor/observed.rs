@@ -1,12 +1,13 @@
 //! What was seen on the broker, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::timestamp::Timestamp;
-use crate::topology::{Argument, Arguments, CONSUMER_TIMEOUT};
+use crate::topology::{Argument, Arguments, CONSUMER_TIMEOUT, ExchangeKind};
 
 /// What was seen.
 #[derive(Debug, Clone, Default)]
@@ -72,16 +73,37 @@ pub(super) struct Denied {
     pub(super) problem: String,
 }
 
+/// An exchange or a queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Exchange(String),
+    Queue(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exchange(name) if name.is_empty() => f.write_str("the default exchange"),
+            Self::Exchange(name) => write!(f, "exchange {name:?}"),
+            Self::Queue(name) => write!(f, "queue {name:?}"),
+        }
+    }
+}
+
 /// What only the management API shows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Management {
     pub(super) queues: BTreeMap<String, QueueDetails>,
     /// The bindings of each queue.
     pub(super) bindings: BTreeMap<String, Vec<BindingDetails>>,
-    /// Those of the topology, and those that its queues dead-letter to.
+    /// Those of the topology, those that its queues dead-letter to, and others on the way of dead-lettered messages.
     pub(super) exchanges: BTreeMap<String, ExchangeDetails>,
-    /// The bindings that lead out of each exchange of the topology.
+    /// The bindings that lead out of each of these exchanges.
     pub(super) destinations: BTreeMap<String, Vec<BindingDetails>>,
+    /// Somebody else's queues on the way of dead-lettered messages.
+    pub(super) passed: BTreeMap<String, QueueDetails>,
+    /// What would be on their way, and does not exist.
+    pub(super) absent: BTreeSet<Place>,
     /// The bindings of exchanges to each exchange that the topology binds others to.
     pub(super) sources: BTreeMap<String, Vec<BindingDetails>>,
     /// All queues of the namespace whose names are those of wait queues: tiers and rungs of the ladder.
@@ -179,6 +201,8 @@ pub(super) struct ExchangeDetails {
     pub(super) kind: String,
     #[serde(deserialize_with = "object")]
     pub(super) arguments: Map<String, Value>,
+    #[serde(deserialize_with = "lenient")]
+    pub(super) policy: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -211,14 +235,23 @@ pub(super) struct Flag {
     pub(super) stability: String,
 }
 
+impl ExchangeDetails {
+    /// The type by which it routes. An exchange of the delayed-message plugin names it in an argument.
+    pub(super) fn routing_type(&self) -> &str {
+        let delayed = self.arguments.get("x-delayed-type").and_then(Value::as_str);
+        delayed.filter(|_| self.kind == ExchangeKind::Delayed.as_str()).unwrap_or(&self.kind)
+    }
+}
+
 impl Management {
     /// The version of any node.
     pub(super) fn version(&self) -> Option<&str> {
         self.nodes.iter().find_map(Node::version)
     }
 
-    /// Whether quorum queues give a consumer the ack timeout that it asks for (from 4.3 on).
-    pub(super) fn obeys_consumer_timeouts(&self) -> bool {
+    /// Whether quorum queues look after their consumers themselves (from 4.3 on): they give each the ack timeout that it asks for, and
+    /// wait for those whose node has died.
+    pub(super) fn queues_time_consumers(&self) -> bool {
         // A stopped node does not tell its version.
         self.version().is_some() && !self.nodes.iter().any(|node| node.is_before([4, 3]))
     }
@@ -229,6 +262,11 @@ impl Node {
     pub(super) fn version(&self) -> Option<&str> {
         let rabbit = self.applications.iter().find(|application| application.name == "rabbit");
         rabbit.map(|application| application.version.as_str())
+    }
+
+    /// Whether this application, such as a plugin, runs on it.
+    pub(super) fn has(&self, application: &str) -> bool {
+        self.applications.iter().any(|running| running.name == application)
     }
 
     /// Whether it is known to run a version before this one, such as `[4, 3]`.

@@ -57,6 +57,12 @@ impl BrokerApi {
         self.send(Method::DELETE, &format!("policies/%2f/{name}"), &Value::Null).await;
     }
 
+    /// Has an exchange pass on to another one what has such a routing key.
+    pub(crate) async fn bind_exchange(&self, source: &str, destination: &str, routing_key: &str) {
+        let binding = json!({ "routing_key": routing_key, "arguments": {} });
+        self.send(Method::POST, &format!("bindings/%2f/e/{source}/e/{destination}"), &binding).await;
+    }
+
     /// A user without tags, with these permissions.
     pub(crate) async fn add_user(&self, name: &str, password: &str, permissions: Value) {
         self.send(Method::PUT, &format!("users/{name}"), &json!({ "password": password, "tags": "" })).await;

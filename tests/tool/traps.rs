@@ -106,7 +106,7 @@ async fn an_existing_queue_without_a_single_active_consumer_keeps_no_order_and_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_letter_exchange_is_missed_until_it_exists_whether_an_argument_or_a_policy_names_it() {
+async fn a_dead_letter_exchange_is_missed_until_it_exists_and_leads_to_a_queue() {
     const MISSING: &str = "dead-letter-exchange-missing";
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("nowhere").await;
@@ -130,6 +130,10 @@ async fn a_dead_letter_exchange_is_missed_until_it_exists_whether_an_argument_or
     fixture.is_fine(&["--set", &listed]).await;
 
     fixture.client.declare_exchange(&nowhere, "fanout", json!({})).await.unwrap();
+    fixture.is_found(&look, &[("dead-letters-unroutable", &queue)]).await;
+    let somewhere = fixture.namespace.queue("somewhere");
+    fixture.client.declare_queue(&somewhere, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    fixture.client.bind(&somewhere, &nowhere, "", json!({})).await.unwrap();
     fixture.is_fine(&look).await;
     api.delete_policy(name).await;
 }
@@ -165,6 +169,52 @@ async fn a_dead_letter_exchange_that_leads_back_to_its_queue_is_found_whether_an
     api.set_policy(name, &format!("^{queue}$"), definition("park")).await;
     fixture.is_fine(&look).await;
     api.delete_policy(name).await;
+}
+
+/// Publishers send to an exchange that passes on to another one, to which the queue is bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_that_come_back_by_the_publishers_exchange_or_to_no_queue_are_found_and_others_are_fine() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("cycle-by-publishers").await;
+    let queue = fixture.queue.as_str();
+    let [shop, relay, retry] = ["shop", "relay", "retry"].map(|name| fixture.namespace.exchange(name));
+    let [dead, wait] = ["dead", "theirs-wait"].map(|name| fixture.namespace.queue(name));
+    for (exchange, kind) in [(&shop, "topic"), (&relay, "direct"), (&retry, "fanout")] {
+        fixture.client.declare_exchange(exchange, kind, json!({})).await.unwrap();
+    }
+    api.bind_exchange(&shop, &relay, "order.#").await;
+    let back_to_shop = json!({ "x-queue-type": "quorum", "x-message-ttl": 60_000, "x-dead-letter-exchange": shop });
+    for (name, arguments, exchange, key) in
+        [(&dead, json!({ "x-queue-type": "quorum" }), &shop, "dead.#"), (&wait, back_to_shop, &retry, "")]
+    {
+        fixture.client.declare_queue(name, arguments).await.unwrap();
+        fixture.client.bind(name, exchange, key, json!({})).await.unwrap();
+    }
+    let listed = format!("queues=[{{queue={queue:?},declare=existing,queue_type=quorum}}]");
+    let look = ["--management", api.url(), "--set", &listed];
+    let (cycle, unroutable) = (Some("dead-letter-cycle"), Some("dead-letters-unroutable"));
+    for (exchange, key, check) in [
+        (&shop, None, cycle),
+        (&shop, Some("order.created"), cycle),
+        (&shop, Some("order.deleted"), unroutable),
+        (&shop, Some("dead.order"), None),
+        (&retry, None, cycle),
+        (&retry, Some("dead.order"), None),
+    ] {
+        let mut arguments = json!({
+            "x-queue-type": "quorum", "x-delivery-limit": 10, "x-dead-letter-exchange": exchange,
+            "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+        });
+        if let Some(key) = key {
+            arguments["x-dead-letter-routing-key"] = key.into();
+        }
+        fixture.client.declare_queue(queue, arguments).await.unwrap();
+        fixture.client.bind(queue, &relay, "order.created", json!({})).await.unwrap();
+        fixture.declare_the_rest().await;
+        let expected: Vec<_> = check.iter().map(|check| (*check, queue)).collect();
+        fixture.is_found(&look, &expected).await;
+        fixture.client.delete_queue(queue).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,6 +270,35 @@ async fn a_broker_that_does_not_know_delayed_retries_is_found_and_others_are_fin
         fixture.declare().await;
         fixture.is_fine(&look).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_without_the_plugin_of_the_delayed_exchange_is_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("no-plugin").await;
+    fixture.settings.retry.strategy = Some(WaitStrategy::DelayedExchange);
+    // It cannot be declared there.
+    let name = fixture.namespace.name();
+    let missing = [("exchange-missing", name), ("queue-missing", name)];
+    let look = ["--management", api.url()];
+    fixture.is_found_with(&look, &[("strategy-unknown", &fixture.queue)], &missing).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_waits_long_for_a_consumer_whose_node_has_died_is_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    if is_before_4_3().await {
+        return not_tried("consumers whose node has died, because this broker does not wait for them (4.3 does)");
+    }
+    let fixture = Fixture::new("disconnected").await;
+    fixture.declare().await;
+    let (name, look) = (fixture.namespace.name(), ["--management", api.url()]);
+    let waits = |millis: u64| json!({ "consumer-disconnected-timeout": millis });
+    api.set_policy(name, &format!("^{}$", fixture.queue), waits(600_000)).await;
+    fixture.is_found(&look, &[("disconnected-timeout-long", &fixture.queue)]).await;
+    api.set_policy(name, &format!("^{}$", fixture.queue), waits(60_000)).await;
+    fixture.is_fine(&look).await;
+    api.delete_policy(name).await;
 }
 
 /// The service's own log names the setting too.

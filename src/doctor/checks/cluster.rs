@@ -7,7 +7,8 @@ use crate::doctor::check::Check;
 use crate::doctor::observed::{Management, Node, Observed};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
-use crate::settings::QueueConfig;
+use crate::settings::{QueueConfig, WaitStrategy};
+use crate::topology::ExchangeKind;
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let nodes = seen.management.iter().flat_map(|management| &management.nodes);
@@ -21,7 +22,8 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     found.extend(frames(seen.frame_max));
     let Some(management) = &seen.management else { return found };
     found.extend(versions(&management.nodes));
-    found.extend(subject.configs.iter().filter_map(|config| strategy(config, &management.nodes)));
+    found.extend(subject.configs.iter().filter_map(|config| native(config, &management.nodes)));
+    found.extend(subject.configs.iter().filter_map(|config| delayed_exchange(config, subject, management)));
     let disabled = management.flags.iter().filter(|flag| flag.state == "disabled" && flag.stability == "stable");
     let names: Vec<_> = disabled.map(|flag| flag.name.as_str()).collect();
     if !names.is_empty() {
@@ -50,7 +52,7 @@ fn frames(frame_max: u32) -> Option<Finding> {
 }
 
 /// Only 4.3 and later know delayed retries; earlier versions take the arguments and ignore them (3.10 and 4.0).
-fn strategy(config: &QueueConfig, nodes: &[Node]) -> Option<Finding> {
+fn native(config: &QueueConfig, nodes: &[Node]) -> Option<Finding> {
     config.policy.strategy.delayed_return()?;
     let node = nodes.iter().find(|node| node.is_before([4, 3]))?;
     let seen = format!(
@@ -59,6 +61,29 @@ fn strategy(config: &QueueConfig, nodes: &[Node]) -> Option<Finding> {
         node.version().unwrap_or_default()
     );
     let remedy = "upgrade every node to 4.3 or later, or choose another strategy: see the page \"Which way to wait?\"";
+    Some(Finding::new(Check::StrategyUnknown, queue(&config.queue), seen, remedy))
+}
+
+/// The plugin that provides the delayed exchange.
+const PLUGIN: &str = "rabbitmq_delayed_message_exchange";
+
+/// A node without the plugin refuses to declare the exchange, and cannot route what another one has declared.
+fn delayed_exchange(config: &QueueConfig, subject: &Subject, management: &Management) -> Option<Finding> {
+    if config.policy.strategy() != WaitStrategy::DelayedExchange {
+        return None;
+    }
+    let exchange = management.exchanges.get(&subject.names.delay());
+    // Another type of exchange, which is a finding by itself, stands in for it.
+    if exchange.is_some_and(|exchange| exchange.kind != ExchangeKind::Delayed.as_str()) {
+        return None;
+    }
+    // A stopped node does not tell what it has.
+    let node = management.nodes.iter().find(|node| node.version().is_some() && !node.has(PLUGIN))?;
+    let seen = format!(
+        "retry.strategy is \"delayed-exchange\", and node {} does not have the plugin {PLUGIN}, or has not enabled it",
+        node.name
+    );
+    let remedy = "enable the plugin on every node, or choose another strategy: see the page \"Which way to wait?\"";
     Some(Finding::new(Check::StrategyUnknown, queue(&config.queue), seen, remedy))
 }
 

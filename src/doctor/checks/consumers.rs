@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
+use super::limits::source;
 use super::{is_present, queue};
 use crate::doctor::check::Check;
 use crate::doctor::observed::{Management, Observed, QueueDetails, Subscription};
@@ -33,6 +34,7 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     }
     for config in &subject.configs {
         found.extend(seen.management.as_ref().and_then(|seen| timeout(config, seen, subject.consumer_timeout)));
+        found.extend(seen.management.as_ref().and_then(|seen| disconnected(config, seen)));
         found.extend(window(config, subject.consumer_timeout));
     }
     found
@@ -55,7 +57,7 @@ fn enforced_timeout(config: &QueueConfig, details: &QueueDetails, obeys_consumer
 }
 
 fn timeout(config: &QueueConfig, seen: &Management, expected: Duration) -> Option<Finding> {
-    let effective = enforced_timeout(config, seen.queues.get(&config.queue)?, seen.obeys_consumer_timeouts())?;
+    let effective = enforced_timeout(config, seen.queues.get(&config.queue)?, seen.queues_time_consumers())?;
     if effective >= expected {
         return None;
     }
@@ -85,6 +87,29 @@ fn timeout(config: &QueueConfig, seen: &Management, expected: Duration) -> Optio
         format_duration(effective)
     );
     Some(Finding::new(Check::ConsumerTimeoutShort, queue(&config.queue), seen, remedy))
+}
+
+/// For how long a queue keeps the messages of a consumer whose node has died, if nothing else is set (4.3).
+const DISCONNECTED: Duration = Duration::from_secs(60);
+
+/// Before 4.3 they are delivered again as soon as the node is known to be dead.
+fn disconnected(config: &QueueConfig, seen: &Management) -> Option<Finding> {
+    const KEY: &str = "consumer-disconnected-timeout";
+    let details = seen.queues.get(&config.queue).filter(|_| seen.queues_time_consumers())?;
+    let millis = details.smaller_number(KEY).and_then(|millis| u64::try_from(millis).ok())?;
+    let kept = Duration::from_millis(millis);
+    if kept <= DISCONNECTED {
+        return None;
+    }
+    let source = source(details, KEY);
+    let harm = if config.order.is_kept() {
+        "if the node that its consumer is connected to dies, the queue stands still for that long"
+    } else {
+        "if the node that a consumer is connected to dies, what the consumer held is not redelivered for that long"
+    };
+    let seen = format!("{source} sets {KEY} to {}: {harm}", format_duration(kept));
+    let remedy = format!("lower it to {} (ms), the default, or remove it", DISCONNECTED.as_millis());
+    Some(Finding::new(Check::DisconnectedTimeoutLong, queue(&config.queue), seen, remedy))
 }
 
 /// rehop hands back what has waited half the timeout for a handler. An ordered queue takes no more than can end in time.

@@ -166,7 +166,7 @@ fn native_delay(wanted: &Queue, details: &QueueDetails, delay: i64) -> Option<Fi
 }
 
 /// Whether an argument or a policy sets this.
-fn source(details: &QueueDetails, key: &str) -> String {
+pub(super) fn source(details: &QueueDetails, key: &str) -> String {
     match (details.effective_policy.get(key), details.arguments.get(&format!("x-{key}"))) {
         (None, Some(_)) => format!("the argument x-{key}"),
         _ => details.policies(),

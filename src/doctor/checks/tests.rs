@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::doctor::observed::{
-    DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, QueueDetails, QueueState,
+    DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, QueueState,
 };
 use crate::retry::backoff::Backoff;
 use crate::settings::{AskedDelays, Declare, Order, QueueType, Settings, WaitStrategy};
@@ -78,7 +78,9 @@ fn details(name: &str, arguments: &Arguments) -> QueueDetails {
 fn node(name: &str) -> Node {
     let node = json!({
         "name": name, "running": true, "mem_alarm": false, "disk_free_alarm": false, "partitions": [],
-        "applications": [{ "name": "rabbit", "version": "4.3.6" }],
+        "applications": [
+            { "name": "rabbit", "version": "4.3.6" }, { "name": "rabbitmq_delayed_message_exchange", "version": "4.3.0" },
+        ],
     });
     serde_json::from_value(node).unwrap()
 }
@@ -295,6 +297,27 @@ fn a_strategy_that_a_node_does_not_know_is_found() {
     assert_eq!(with_second_node("5.0.0"), ["versions-mixed"]);
 }
 
+#[test]
+fn a_node_without_the_plugin_of_the_delayed_exchange_is_found() {
+    let mut delayed = settings();
+    delayed.retry.strategy = Some(WaitStrategy::DelayedExchange);
+    let with_second_node = |change: fn(&mut Node)| {
+        found(&delayed, |seen| {
+            let mut second = node("two");
+            change(&mut second);
+            seen.management.as_mut().unwrap().nodes.push(second);
+        })
+    };
+    assert_eq!(with_second_node(|_| {}), [""; 0]);
+    assert_eq!(with_second_node(|node| node.applications.truncate(1)), ["strategy-unknown"]);
+    let stopped = |node: &mut Node| {
+        node.running = false;
+        node.applications.clear();
+    };
+    assert_eq!(with_second_node(stopped), ["node-down"], "it does not tell");
+    assert_eq!(found(&settings(), |seen| seen.management.as_mut().unwrap().nodes[0].applications.truncate(1)), [""; 0]);
+}
+
 /// A policy's type goes before the argument's, and of the delays the smaller applies (4.3).
 #[test]
 fn a_native_queue_whose_delay_is_not_what_the_settings_say_is_found() {
@@ -462,6 +485,8 @@ fn a_queue_of_somebody_elses_that_dead_letters_back_to_itself_is_found() {
         ("ns.after.1000", None),
         ("ns.delay", None),
         ("ns.return", Some("orders")),
+        // Without a key for dead-lettering a message keeps its own, which here is the queue's name.
+        ("", None),
         ("", Some("orders")),
         ("", Some("ns.wait.10000")),
         ("", Some("ns.ladder.1000")),
@@ -471,8 +496,7 @@ fn a_queue_of_somebody_elses_that_dead_letters_back_to_itself_is_found() {
             assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLetterCycle, "queue \"orders\""));
         }
     }
-    // Without a key for dead-lettering a message keeps its own, which may be the name of any queue.
-    for (exchange, key) in [("ns.park", Some("orders")), ("", None), ("", Some("orders.parked")), ("theirs", None)] {
+    for (exchange, key) in [("ns.park", Some("orders")), ("", Some("orders.parked")), ("theirs", None)] {
         for found in dead_lettered(exchange, key) {
             assert!(found.is_empty(), "{exchange} {key:?}: {found:?}");
         }
@@ -485,6 +509,110 @@ fn a_queue_of_somebody_elses_that_dead_letters_back_to_itself_is_found() {
     assert!(
         said.0.starts_with("policy \"theirs\" names") && said.1.ends_with("in place of policy \"theirs\""),
         "{said:?}"
+    );
+}
+
+/// What is found about a queue of somebody else's that dead-letters to the topic exchange of its publishers, after this change.
+fn dead_lettered_to_publishers(change: impl FnOnce(&mut Observed)) -> Vec<Finding> {
+    let mut settings = settings();
+    let queue_settings = settings.queue_mut("orders");
+    (queue_settings.declare, queue_settings.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    queue_settings.bindings = vec![crate::settings::BindingSettings::new("shop", "order.*")];
+    let subject = Subject::of(&settings).unwrap();
+    let mut seen = healthy(&subject);
+    let topic = ExchangeDetails { kind: "topic".to_owned(), ..ExchangeDetails::default() };
+    seen.management.as_mut().unwrap().exchanges.insert("shop".to_owned(), topic);
+    let arguments = json!({
+        "x-delivery-limit": 10, "x-dead-letter-exchange": "shop", "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    });
+    queue(&mut seen, "orders").arguments = arguments.as_object().unwrap().clone();
+    change(&mut seen);
+    findings(&subject, &seen, NOW)
+}
+
+#[test]
+fn a_queue_that_dead_letters_back_through_its_publishers_exchange_is_found_and_the_finding_says_how_and_for_which() {
+    let says = |found: Vec<Finding>, says: &str| {
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLetterCycle, "queue \"orders\""));
+        assert!(finding.seen.contains(says), "{}", finding.seen);
+    };
+    let all = "names exchange \"shop\", which leads back to this queue: the broker recognises the cycle";
+    says(dead_lettered_to_publishers(|_| {}), all);
+    let key = |key: &'static str| {
+        dead_lettered_to_publishers(move |seen| {
+            queue(seen, "orders").arguments.insert("x-dead-letter-routing-key".to_owned(), key.into());
+        })
+    };
+    says(
+        key("order.dead"),
+        "names exchange \"shop\" with the routing key \"order.dead\", which leads back to this queue: ",
+    );
+    let unbound = key("orders.dead");
+    let [finding] = &unbound[..] else { panic!("{unbound:?}") };
+    assert_eq!(finding.check, Check::DeadLettersUnroutable);
+    let by_another_queue = dead_lettered_to_publishers(|seen| {
+        queue(seen, "orders").arguments.insert("x-dead-letter-exchange".to_owned(), "theirs".into());
+        let management = seen.management.as_mut().unwrap();
+        lead(management, "theirs", json!({ "destination": "retry" }));
+        let arguments = json!({ "x-message-ttl": 1000, "x-dead-letter-exchange": "shop" });
+        let retry = serde_json::from_value(json!({ "arguments": arguments, "consumers": 1 })).unwrap();
+        management.passed.insert("retry".to_owned(), retry);
+    });
+    let part = "names exchange \"theirs\", which leads back to this queue, by queue \"retry\", by exchange \"shop\", depending on";
+    says(by_another_queue, part);
+}
+
+#[test]
+fn dead_letters_that_no_binding_takes_to_a_queue_are_found_where_that_is_certain() {
+    let unbound = |seen: &mut Observed| {
+        queue(seen, "orders").arguments.insert("x-dead-letter-exchange".to_owned(), "theirs".into());
+        seen.management.as_mut().unwrap().destinations.insert("theirs".to_owned(), Vec::new());
+    };
+    let found = dead_lettered_to_publishers(unbound);
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((finding.check, finding.object.as_str()), (Check::DeadLettersUnroutable, "queue \"orders\""));
+    let seen = "the argument x-dead-letter-exchange names exchange \"theirs\", from which no message reaches a queue: the broker holds \
+                what it dead-letters where no consumer can get it";
+    assert_eq!(finding.seen, seen);
+    assert_eq!(finding.remedy, "bind a queue to exchange \"theirs\" that takes them");
+    let to_far = |exists: bool| {
+        dead_lettered_to_publishers(|seen| {
+            unbound(seen);
+            let management = seen.management.as_mut().unwrap();
+            lead(management, "theirs", json!({ "destination": "far" }));
+            if exists {
+                management.passed.insert("far".to_owned(), QueueDetails::default());
+            }
+        })
+    };
+    assert!(to_far(true).is_empty(), "{:?}", to_far(true));
+    assert!(to_far(false).is_empty(), "nobody has looked: {:?}", to_far(false));
+    let by_default_exchange = dead_lettered_to_publishers(|seen| {
+        let arguments = &mut queue(seen, "orders").arguments;
+        arguments.insert("x-dead-letter-exchange".to_owned(), "".into());
+        arguments.insert("x-dead-letter-routing-key".to_owned(), "gone".into());
+        seen.management.as_mut().unwrap().absent.insert(Place::Queue("gone".to_owned()));
+    });
+    let [finding] = &by_default_exchange[..] else { panic!("{by_default_exchange:?}") };
+    assert!(
+        finding.seen.contains("names the default exchange with the routing key \"gone\", from which"),
+        "{}",
+        finding.seen
+    );
+    assert_eq!(finding.remedy, "declare the queue that the routing key names");
+}
+
+/// A classic queue has no delivery limit, and what is rejected is in no cycle.
+#[test]
+fn in_a_classic_queue_what_is_rejected_would_come_again_forever() {
+    let found = dead_lettered_to_publishers(|seen| queue(seen, "orders").kind = "classic".to_owned());
+    let cycle = found.iter().find(|finding| finding.check == Check::DeadLetterCycle).unwrap();
+    assert!(
+        cycle.seen.ends_with("a message of which the broker accepts no copy comes again forever"),
+        "{}",
+        cycle.seen
     );
 }
 
@@ -644,6 +772,30 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
     };
     assert_eq!(without_consumer(&settings(), "4.3.6"), [""; 0], "its consumers will ask");
     assert_eq!(without_consumer(&settings(), "4.0.5"), ["consumer-timeout-short"]);
+}
+
+#[test]
+fn a_queue_that_waits_long_for_a_consumer_whose_node_has_died_is_found_from_4_3_on() {
+    const CHECK: &str = "disconnected-timeout-long";
+    let by_policy = |millis: u64, version: &str| {
+        found(&settings(), |seen| {
+            policy(seen, "orders", "consumer-disconnected-timeout", millis.into());
+            seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
+        })
+    };
+    assert_eq!((by_policy(60_000, "4.3.6"), by_policy(60_001, "4.3.6")), (vec![], vec![CHECK]));
+    assert_eq!(by_policy(60_001, "4.0.5"), [""; 0], "it takes the policy, and ignores it");
+    let mut ordered = settings();
+    ordered.consume.order = Some(Order::Queue);
+    ordered.retry.strategy = Some(WaitStrategy::InProcess);
+    let subject = Subject::of(&ordered).unwrap();
+    let mut seen = healthy(&subject);
+    queue(&mut seen, "orders").arguments.insert("x-consumer-disconnected-timeout".to_owned(), 600_000.into());
+    let found = findings(&subject, &seen, NOW);
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    let says = "the argument x-consumer-disconnected-timeout sets consumer-disconnected-timeout to 10m: if the node that its \
+                consumer is connected to dies, the queue stands still for that long";
+    assert_eq!((finding.check.id(), finding.seen.as_str()), (CHECK, says));
 }
 
 #[test]

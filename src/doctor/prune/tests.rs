@@ -28,6 +28,7 @@ fn exchange_named(name: &str, alternate: &str) -> ExchangeDetails {
         name: name.to_owned(),
         kind: "headers".to_owned(),
         arguments: arguments.as_object().cloned().unwrap_or_default(),
+        ..ExchangeDetails::default()
     }
 }
 
