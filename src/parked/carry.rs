@@ -15,11 +15,11 @@ use crate::parked::job::Job;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
 use crate::parked::progress::{Progress, Tally};
+use crate::parked::queues::Queues;
 use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
 use crate::parked::under_way::UnderWay;
 use crate::parked::watch::{Observe, StopSignal};
-use crate::parked::work_queues::WorkQueues;
 use crate::telemetry::replay::ReplayTracer;
 
 /// How often progress is shown, and a reading of depths begins if none is running.
@@ -46,7 +46,7 @@ pub(crate) struct Carrier<'a> {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) stray_at_start: Option<u64>,
-    pub(super) work_queues: WorkQueues,
+    pub(super) queues: Queues,
     pub(super) kinds: HashSet<(Option<String>, Option<String>)>,
     pub(super) is_paused: bool,
     pub(super) send_at: Option<Instant>,
@@ -168,7 +168,14 @@ impl<'a> Carrier<'a> {
             }
             if now >= hold_until {
                 // A queue that has become shorter would be gone through again and again.
-                break if look.is_silent() { RoundEnd::Done } else { RoundEnd::HeldLong };
+                if look.is_silent() {
+                    break RoundEnd::Done;
+                }
+                // So would one whose messages another consumer gets.
+                if seen == 0 {
+                    return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at: 0, wanted: bound });
+                }
+                break RoundEnd::HeldLong;
             }
             if let Some(Ready { message, .. }) = &ready {
                 let room = under_way.has_room(self.job.in_flight, message.size) && !self.state.is_paused;
@@ -256,7 +263,7 @@ impl<'a> Carrier<'a> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
         let is_replay = matches!(self.job.action, Move::Replay { .. });
         let stray = (is_replay && self.queue != stray).then_some(stray);
-        let destinations = self.job.max_ready.map(|_| self.state.work_queues.existing().clone()).unwrap_or_default();
+        let destinations = self.job.max_ready.map(|_| self.state.queues.existing().clone()).unwrap_or_default();
         Box::pin(async move {
             let stray = match stray {
                 Some(stray) => session.depth_if_any(&stray).await?,

@@ -51,6 +51,7 @@ pub(crate) struct Numbered<'a> {
 /// Why a message cannot be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Immovable {
+    /// Nothing says where it is to go.
     NoDestination,
     TooLarge(String),
 }
@@ -92,10 +93,9 @@ impl Interpreter {
                 })
             }
             Move::Restore => {
-                let stray = self.names.stray();
-                let was_stray = message.discarded_from.as_deref() == Some(&stray) || message.destination.is_none();
-                let destination = message.destination.as_deref();
-                let (exchange, routing_key, return_to) = match destination.filter(|_| !was_stray) {
+                let from = message.discarded_from.as_deref().ok_or(Immovable::NoDestination)?;
+                let (stray, destination) = (self.names.stray(), message.destination.as_deref());
+                let (exchange, routing_key, return_to) = match destination.filter(|_| from != stray) {
                     Some(queue) => (self.names.park(), queue.to_owned(), None),
                     None => (stray, message.routing_key.clone(), destination),
                 };

@@ -1,17 +1,17 @@
-//! Counts messages by the work queue that they belong to, in bounded memory. Pure.
+//! Counts messages by the queue that they would go to, in bounded memory. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::parked::requests::Listing;
 
-/// How many messages belong to each work queue.
+/// How many messages would go to each queue.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Destinations {
     /// By queue: the first that were named.
     pub(super) told_apart: BTreeMap<String, u64>,
-    /// How many belong to further queues.
+    /// How many would go to further queues.
     pub(super) others: u64,
-    /// How many do not say which queue they belong to.
+    /// How many do not say which queue they would go to.
     pub(super) none: u64,
 }
 

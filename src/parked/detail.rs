@@ -1,4 +1,4 @@
-//! One message with its headers and its body, for people. Pure.
+//! Messages with their headers and bodies, for people, in bounded memory. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,52 @@ use serde_json::Value;
 use crate::parked::headers::{hex, masked_headers};
 use crate::parked::mask::Mask;
 use crate::parked::message::ParkedMessage;
+use crate::parked::prefetch::size;
 
 /// How many bytes of a body are shown.
 const MAX_BODY: usize = 64 * 1024;
+/// How many bytes of headers and shown bodies are kept in all. As JSON values they may take eighty times as much.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// The messages of a chain.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Shown {
+    /// How many messages are of this chain, among those that were looked at.
+    pub matched: u64,
+    /// How many messages were looked at.
+    pub looked_at: u64,
+    /// How many were to be looked at: more than that if messages were held for half of `broker.consumer_timeout`, or if others took some.
+    pub wanted: u64,
+    /// The first of them: at most [`MOST`](Self::MOST), with 1 MiB of headers and shown bodies in all, but always one. Anyone can write
+    /// the id of a chain into any number of messages.
+    pub messages: Vec<Detail>,
+    /// The size of what is kept.
+    #[serde(skip)]
+    bytes: u64,
+}
+
+impl Shown {
+    /// At most this many messages are kept.
+    pub const MOST: usize = 100;
+
+    /// How many messages of this chain were counted but not kept.
+    pub fn more(&self) -> u64 {
+        self.matched - self.messages.len() as u64
+    }
+
+    /// Counts another message of the chain, and keeps it if it is one of the first.
+    pub(crate) fn add(&mut self, message: ParkedMessage, properties: &BasicProperties, body: &[u8], mask: &Mask) {
+        let size = size(properties, &body[..body.len().min(MAX_BODY)]);
+        let has_room = self.messages.len() < Self::MOST && self.bytes + size <= MAX_BYTES;
+        let is_next = self.more() == 0;
+        self.matched += 1;
+        if is_next && (has_room || self.messages.is_empty()) {
+            self.bytes += size;
+            self.messages.push(Detail::of(message, properties, body, mask));
+        }
+    }
+}
 
 /// One message with its headers and its body.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -44,21 +87,28 @@ pub enum Body {
 }
 
 impl Detail {
-    pub(crate) fn of(message: ParkedMessage, properties: &BasicProperties, body: &[u8], mask: &Mask) -> Self {
+    fn of(message: ParkedMessage, properties: &BasicProperties, body: &[u8], mask: &Mask) -> Self {
         let (body, omitted) = shown(body, mask);
         Self { message, headers: masked_headers(properties, mask), properties: others(properties), body, omitted }
     }
 }
 
 fn shown(body: &[u8], mask: &Mask) -> (Body, u64) {
-    if let Some(masked) = mask.json(body) {
-        return (Body::Json(masked), 0);
+    match mask.json(body) {
+        Some(masked) if body.len() <= MAX_BODY => return (Body::Json(masked), 0),
+        Some(masked) => return beginning(masked.to_string().as_bytes()),
+        None => {}
     }
     if body.len() <= MAX_BODY
         && let Ok(json) = serde_json::from_slice(body)
     {
         return (Body::Json(json), 0);
     }
+    beginning(body)
+}
+
+/// As much of a body as is shown, and how many bytes are not.
+fn beginning(body: &[u8]) -> (Body, u64) {
     let part = &body[..body.len().min(MAX_BODY)];
     let text = match std::str::from_utf8(part) {
         Ok(text) => Some(text),
@@ -96,4 +146,59 @@ fn others(properties: &BasicProperties) -> BTreeMap<String, String> {
         all.insert("timestamp".to_owned(), timestamp.to_string());
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::parked::samples::sample;
+    use crate::settings::MaskSettings;
+
+    fn shown(bodies: impl IntoIterator<Item = Vec<u8>>) -> Shown {
+        let mut shown = Shown::default();
+        for body in bodies {
+            shown.add(sample(), &BasicProperties::default(), &body, &Mask::nothing());
+        }
+        shown
+    }
+
+    #[test]
+    fn the_first_messages_of_a_chain_are_kept_within_both_bounds_and_all_are_counted() {
+        const LARGE: usize = 2 * MAX_BODY;
+        let kept = |shown: &Shown| (shown.messages.len(), shown.more());
+        assert_eq!(kept(&shown(vec![b"x".to_vec(); 100])), (100, 0));
+        assert_eq!(kept(&shown(vec![b"x".to_vec(); 100_000])), (100, 99_900));
+        assert_eq!(kept(&shown(vec![vec![b'x'; LARGE]; 20])), (16, 4), "64 KiB of each body");
+        assert_eq!(kept(&shown([])), (0, 0));
+        let sizes = [vec![LARGE; 15], vec![40 * 1024, LARGE, 1]].concat();
+        let gapless = shown(sizes.into_iter().map(|size| vec![b'x'; size]));
+        assert_eq!(kept(&gapless), (16, 2), "the last one would fit, but is not among the first");
+    }
+
+    #[test]
+    fn one_message_is_kept_however_large_its_headers_are() {
+        let mut headers = lapin::types::FieldTable::default();
+        headers.insert(
+            "name".into(),
+            lapin::types::AMQPValue::LongString("x".repeat(2 * MAX_BYTES as usize).as_str().into()),
+        );
+        let (properties, mut shown) = (BasicProperties::default().with_headers(headers), Shown::default());
+        for _ in 0..2 {
+            shown.add(sample(), &properties, b"", &Mask::nothing());
+        }
+        assert_eq!((shown.messages.len(), shown.more()), (1, 1));
+    }
+
+    #[test]
+    fn of_a_large_masked_body_the_beginning_is_shown_and_nothing_that_is_masked() {
+        let mask = Mask::new(&MaskSettings::default()).unwrap();
+        let body = json!({ "a": "x".repeat(2 * MAX_BODY), "password": "hunter2" }).to_string();
+        let (Body::Text(text), omitted) = super::shown(body.as_bytes(), &mask) else { panic!("text") };
+        assert!(text.len() == MAX_BODY && omitted > MAX_BODY as u64 && !text.contains("hunter2"));
+        let whole = json!({ "a": "x", "password": "hunter2" }).to_string();
+        let masked = Body::Json(json!({ "a": "x", "password": "***" }));
+        assert_eq!(super::shown(whole.as_bytes(), &mask), (masked, 0));
+    }
 }

@@ -58,11 +58,13 @@ impl Parked {
 
     /// Moves discarded messages back to the parked or stray queue that they were discarded from, with the headers that they had there.
     /// They come to stand at its end, in their order. The filter of a discard's [`run`](Discarded::run), [`Filter::run`], takes
-    /// exactly the messages that it moved, as long as they are there: seven days, unless somebody replays them first.
+    /// exactly the messages that it moved, as long as they are there: seven days, unless somebody replays them first. A message whose
+    /// queue does not exist stays among the discarded ones, and so does one that does not say where it was.
     ///
     /// # Errors
     ///
-    /// As [`replay`](Self::replay), and [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`].
+    /// As [`list`](Self::list), [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`], and when a queue refuses
+    /// a message or the connection is lost. What was confirmed by then is back; run it again for the rest.
     pub async fn restore(
         &self,
         request: &RestoreRequest,
@@ -116,6 +118,7 @@ impl Parked {
             run = session.run,
             why,
             moved = moved.tally.moved,
+            stayed = moved.tally.stayed(),
             stopped = moved.stopped.as_ref().map(Stop::in_log).map(tracing::field::display),
             error = ended.as_ref().err().map(tracing::field::display),
             "{what} ended"

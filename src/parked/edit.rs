@@ -18,6 +18,7 @@ use crate::parked::filter::Filter;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::operator::Parked;
+use crate::parked::queues::require;
 use crate::parked::ramp::Fates;
 use crate::parked::requests::ListRequest;
 use crate::parked::session::Session;
@@ -148,7 +149,7 @@ impl Parked {
             Err(error) => return Err(error.into()),
         };
         for destination in plan.destinations.keys().chain(&request.to) {
-            session.depth(destination).await?;
+            require(session, destination).await?;
         }
         let publishing = session.publishing_channel().await?;
         let mut book = FateBook::default();
@@ -188,10 +189,10 @@ impl Parked {
         book: &mut FateBook,
     ) -> Result<String, ParkedError> {
         let missing = |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
-        let mut stop = self.stop.clone();
+        let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
         for seen in 0..depth {
             look.prepare(depth - seen).await?;
-            let held = look.next(&mut stop).await?.ok_or_else(|| missing(seen))?;
+            let held = look.next(&mut stop, until.into()).await?.ok_or_else(|| missing(seen))?;
             let mut message = self.interpreter.read(Raw::of(&held.delivery), 0);
             if message.chain != request.chain {
                 look.keep(&held);

@@ -66,7 +66,7 @@ pub enum ParkedError {
     #[error("the message does not say which queue it belongs to; name it with --to")]
     NoDestination,
     /// A copy's headers do not fit into a frame.
-    #[error("message {chain} cannot be copied: {problem}")]
+    #[error("message {chain:?} cannot be copied: {problem}")]
     TooLarge {
         /// Its chain.
         chain: String,
@@ -86,7 +86,7 @@ pub enum ParkedError {
     #[error("messages of the discarded queue are discarded already")]
     AlreadyDiscarded,
     /// The message has changed since it was read.
-    #[error("message {chain} is no longer what it was; look at it again")]
+    #[error("message {chain:?} is no longer what it was; look at it again")]
     Changed {
         /// Its chain.
         chain: String,

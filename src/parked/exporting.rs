@@ -11,22 +11,22 @@ use crate::timestamp::Timestamp;
 
 impl Parked {
     /// Hands each message that passes the filter to `sink`, which ends the export by returning `false`. The messages stay in the queue.
-    /// `window` limits how many are looked at, as for a list. Returns how many were exported.
+    /// `scan` limits how many are looked at, as for a list. Returns how many were exported.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and [`ParkedError::Incomplete`] if not all of the window could be looked at. `sink` may have been given some
+    /// As [`list`](Self::list), and [`ParkedError::Incomplete`] if fewer could be looked at. `sink` may have been given some
     /// messages before an error.
     pub async fn export(
         &self,
         filter: &Filter,
-        window: Option<u64>,
+        scan: Option<u64>,
         mut sink: impl FnMut(Exported) -> bool,
     ) -> Result<u64, ParkedError> {
         let session = self.session().await?;
         let (mut exported, now) = (0, Timestamp::now());
         let scanned = self
-            .scan(&session, window, &mut self.stop.clone(), |message, held| {
+            .scan(&session, scan, &mut self.stop.clone(), |message, held| {
                 let (properties, body) = (&held.delivery.properties, &held.delivery.data[..]);
                 let headers = || headers_json(properties);
                 if filter.limit.is_some_and(|limit| exported >= limit) {

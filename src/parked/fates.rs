@@ -23,13 +23,16 @@ use crate::wire::receipt::{Fate, Parking, Receipt};
 const MAX_LENGTH: i64 = 100_000;
 const MAX_BYTES: i64 = 64 * 1024 * 1024;
 
-/// Whoever reads a number above this takes it for this one (`wire`), so it stands for no message.
+/// The first number that stands for no message. `wire` reads every greater number as this one.
 const MOST: u32 = crate::parked::requests::ReplayRequest::MOST_FATES as u32;
 
 /// Counts the fates of one replay's messages.
 #[derive(Default)]
 pub(crate) struct FateBook {
+    /// How many fates are expected. Those beyond the bound are never known.
+    expected: u64,
     known: Vec<Known>,
+    /// By number, as `known` is: how large the bodies are.
     sizes: Vec<u64>,
     pub(super) fates: Fates,
     again: Groups,
@@ -52,13 +55,18 @@ pub(crate) enum News {
 impl FateBook {
     /// Expects the fate of another message, with a body of this size, and returns its number.
     pub(super) fn expect(&mut self, size: u64) -> u32 {
+        self.expected += 1;
+        if self.known.len() == MOST as usize {
+            return MOST;
+        }
         self.known.push(Known::Nothing);
         self.sizes.push(size);
         (self.known.len() - 1) as u32
     }
 
-    /// The last message that was expected is not sent after all.
+    /// The message that was expected last, under this number, is not sent after all.
     pub(super) fn forget(&mut self, number: u32) {
+        self.expected -= 1;
         self.known.truncate(number as usize);
         self.sizes.truncate(number as usize);
     }
@@ -70,7 +78,7 @@ impl FateBook {
 
     /// Whether every message's fate is known.
     pub(super) fn is_complete(&self) -> bool {
-        self.known.iter().all(|known| *known == Known::Final)
+        self.fates.known() == self.expected
     }
 
     pub(super) fn note(&mut self, delivery: &Delivery) -> News {
@@ -105,7 +113,7 @@ impl FateBook {
 
     /// The first end counts: a duplicate may have another.
     fn ended(&mut self, number: u32, count: impl FnOnce(&mut Fates)) -> bool {
-        let Some(known) = numbered(&mut self.known, number).filter(|known| **known != Known::Final) else {
+        let Some(known) = self.known.get_mut(number as usize).filter(|known| **known != Known::Final) else {
             return false;
         };
         if *known == Known::Waiting {
@@ -117,17 +125,13 @@ impl FateBook {
     }
 
     fn waits(&mut self, number: u32) -> bool {
-        let Some(known) = numbered(&mut self.known, number).filter(|known| **known == Known::Nothing) else {
+        let Some(known) = self.known.get_mut(number as usize).filter(|known| **known == Known::Nothing) else {
             return false;
         };
         *known = Known::Waiting;
         self.fates.waiting += 1;
         true
     }
-}
-
-fn numbered(known: &mut [Known], number: u32) -> Option<&mut Known> {
-    if number < MOST { known.get_mut(number as usize) } else { None }
 }
 
 /// Subscribes to the receipts of a run. Ends with its channel.
@@ -174,12 +178,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fate_counts_once_and_the_numbers_beyond_the_bound_stand_for_no_message() {
-        let mut known = vec![Known::Nothing; MOST as usize + 2];
-        assert!(numbered(&mut known, MOST - 1).is_some());
+    fn a_fate_counts_once_and_a_message_that_is_not_sent_has_none() {
+        let mut book = FateBook::default();
+        let [first, second, third] = [1, 1, 1].map(|size| book.expect(size));
+        assert!(book.waits(first) && !book.waits(first));
+        assert!(book.ended(first, |fates| fates.handled += 1) && !book.ended(first, |fates| fates.parked_again += 1));
+        book.forget(third);
+        assert!(!book.is_complete() && !book.ended(third, |fates| fates.handled += 1));
+        assert!(book.ended(second, |fates| fates.discarded += 1) && book.is_complete());
+        assert_eq!(book.fates, Fates { handled: 1, discarded: 1, ..Fates::default() });
+    }
+
+    #[test]
+    fn the_messages_beyond_the_bound_have_no_number_and_no_room_and_are_never_known() {
+        let mut book = FateBook::default();
+        let last = (0..=MOST).map(|_| book.expect(1)).max();
         // This is also what is read of any greater number.
-        assert!(numbered(&mut known, MOST).is_none());
-        assert!(numbered(&mut known, MOST + 1).is_none());
-        assert!(numbered(&mut known[..1], 1).is_none());
+        assert_eq!((last, book.known.len(), book.sizes.len()), (Some(MOST), MOST as usize, MOST as usize));
+        assert!(book.ended(MOST - 1, |fates| fates.handled += 1));
+        assert!(!book.ended(MOST, |fates| fates.handled += 1) && !book.ended(MOST + 1, |fates| fates.handled += 1));
+        book.fates.handled = u64::from(MOST);
+        assert!(!book.is_complete());
+        book.forget(MOST);
+        assert!(book.is_complete());
     }
 }

@@ -38,7 +38,7 @@ pub struct Filter {
     pub conditions: Vec<Condition>,
     /// Sent back by this replay, and parked again; or discarded by this discard or edit.
     pub run: Option<String>,
-    /// At most this many messages, the oldest first.
+    /// At most this many messages, the oldest first. Those that an operation leaves where they are count, too.
     pub limit: Option<u64>,
 }
 

@@ -21,11 +21,11 @@ use crate::parked::json_line::Exported;
 use crate::parked::message::Raw;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;
-use crate::parked::prefetch::BYTES_UNDER_WAY;
 use crate::parked::present::{Present, identity};
 use crate::parked::ramp::Stop;
 use crate::parked::requests::{ImportRequest, in_flight};
 use crate::parked::session::Session;
+use crate::parked::under_way::has_room;
 use crate::parked::watch::StopSignal;
 use crate::publish::channel;
 use crate::telemetry::metrics::MoveMetrics;
@@ -252,9 +252,9 @@ struct Unconfirmed<'a> {
 }
 
 impl Unconfirmed<'_> {
-    /// Whether a body of this size may be sent. One always may.
+    /// Whether a body of this size may be sent.
     fn has_room(&self, size: u64) -> bool {
-        self.answers.is_empty() || (self.answers.len() < in_flight(None) && self.bytes + size <= BYTES_UNDER_WAY)
+        has_room((self.answers.len(), self.bytes), in_flight(None), size)
     }
 
     /// The copy is sent at the next [`answer`](Self::answer).

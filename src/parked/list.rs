@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
 use crate::parked::destinations::Destinations;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
@@ -13,11 +12,11 @@ use crate::parked::headers::headers_json;
 use crate::parked::look::Held;
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
+use crate::parked::queues::exists;
 use crate::parked::ramp::{Ramp, Stop};
-use crate::parked::requests::{ListRequest, Listing};
+use crate::parked::requests::{ListRequest, Listing, Planned};
 use crate::parked::session::Session;
 use crate::parked::watch::StopSignal;
-use crate::parked::work_queues::exists;
 use crate::timestamp::Timestamp;
 
 /// After so many messages what was seen is shown for the first time.
@@ -58,14 +57,14 @@ impl Parked {
     ) -> Result<Listing, ParkedError> {
         let session = self.session().await?;
         let listed = match self.list_in(&session, request, &mut self.stop.clone(), observe).await {
-            Ok((listing, _)) if request.check_destinations => self.check_destinations(&session, listing).await,
+            Ok((listing, _)) if request.planned.is_some() => self.check_destinations(&session, listing).await,
             listed => listed.map(|(listing, _)| listing),
         };
         session.close().await;
         listed
     }
 
-    /// Tells the work queues that do not exist from those that do.
+    /// Tells the queues that do not exist, or cannot be served, from those that do.
     async fn check_destinations(&self, session: &Session, mut listing: Listing) -> Result<Listing, ParkedError> {
         for (queue, count) in std::mem::take(&mut listing.destinations) {
             let looked = tokio::select! {
@@ -73,9 +72,7 @@ impl Parked {
                 () = self.stop.clone() => return Err(ParkedError::Stopped),
                 looked = exists(session, &queue) => looked,
             };
-            // One that cannot be served now exists.
-            let is_there = matches!(looked, Err(Error::Unavailable { .. })) || looked?;
-            if is_there {
+            if looked? {
                 listing.destinations.insert(queue, count);
             } else {
                 listing.missing_destinations.insert(queue, count);
@@ -95,7 +92,7 @@ impl Parked {
         let depth = if observe.is_some() { session.depth(&self.queue).await? } else { 0 };
         let (now, mut shown_at) = (Timestamp::now(), None::<Instant>);
         let scanned = self
-            .scan(session, request.window, stop, |message, held| {
+            .scan(session, request.scan, stop, |message, held| {
                 let position = message.position;
                 builder.add(message, held, now);
                 let is_due = shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
@@ -162,7 +159,10 @@ impl<'a> ListingBuilder<'a> {
         }
         self.matched += 1;
         self.groups.add(&message);
-        self.destinations.add(message.destination.as_deref());
+        self.destinations.add(match self.request.planned {
+            Some(Planned::Restore) => message.discarded_from.as_deref(),
+            Some(Planned::Replay) | None => message.destination.as_deref(),
+        });
         if self.messages.len() < self.request.rows {
             self.messages.push(message);
         }

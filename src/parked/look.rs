@@ -115,6 +115,8 @@ impl Subscription {
 pub(crate) struct Held {
     pub(crate) delivery: Delivery,
     subscription: usize,
+    /// The queue that a restore moves it back to, once its copy is sent.
+    pub(crate) goes_back_to: Option<String>,
 }
 
 impl<'a> Look<'a> {
@@ -171,12 +173,13 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// The next message, once [`prepare`](Self::prepare) has returned. `None` if the queue has no more.
+    /// The next message, once [`prepare`](Self::prepare) has returned. `None` if the queue has no more, or if none has come by `until`:
+    /// another consumer may get them all.
     ///
     /// # Errors
     ///
     /// [`ParkedError::Stopped`] once `stop` has completed.
-    pub(crate) async fn next(&mut self, stop: StopSignal<'_>) -> Result<Option<Held>, ParkedError> {
+    pub(crate) async fn next(&mut self, stop: StopSignal<'_>, until: Instant) -> Result<Option<Held>, ParkedError> {
         loop {
             // Nothing else of a look may be dropped halfway.
             let arrived = tokio::select! {
@@ -187,7 +190,7 @@ impl<'a> Look<'a> {
             if arrived.is_some() {
                 return Ok(arrived);
             }
-            if !self.has_more().await? {
+            if !self.has_more().await? || Instant::now() >= until {
                 return Ok(None);
             }
         }
@@ -204,7 +207,7 @@ impl<'a> Look<'a> {
                 last.brought += 1;
                 self.taken += 1;
                 self.bytes += size(&delivery.properties, &delivery.data);
-                Ok(Some(Held { delivery, subscription }))
+                Ok(Some(Held { delivery, subscription, goes_back_to: None }))
             }
             Ok(Some(Err(error))) => Err(Error::of_operation(self.what(), &error)),
             Ok(None) => {

@@ -8,9 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
 use crate::error::Error;
-use crate::parked::detail::Detail;
+use crate::parked::detail::Shown;
 use crate::parked::error::ParkedError;
-use crate::parked::filter::Filter;
 use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
@@ -119,29 +118,36 @@ impl Parked {
         Ok(depth?)
     }
 
-    /// The messages of a chain, with headers and bodies. `window` is as for a list.
+    /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `scan` is as for a
+    /// list.
     ///
     /// # Errors
     ///
     /// As [`list`](Self::list), and when there is no such message.
-    pub async fn show(&self, chain: &str, window: Option<u64>) -> Result<Vec<Detail>, ParkedError> {
+    pub async fn show(&self, chain: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
         let session = self.session().await?;
-        let filter = Filter::chain(chain);
-        let mut details = Vec::new();
+        let mut shown = Shown::default();
         let scanned = self
-            .scan(&session, window, &mut self.stop.clone(), |message, held| {
-                if filter.chains.contains(&message.chain) {
-                    details.push(Detail::of(message, &held.delivery.properties, &held.delivery.data, &self.mask));
+            .scan(&session, scan, &mut self.stop.clone(), |message, held| {
+                if message.chain == chain {
+                    shown.add(message, &held.delivery.properties, &held.delivery.data, &self.mask);
                 }
                 ControlFlow::Continue(())
             })
             .await;
         session.close().await;
-        let looked_at = scanned?.looked_at;
-        if details.is_empty() {
-            return Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at });
+        let scanned = scanned?;
+        (shown.looked_at, shown.wanted) = (scanned.looked_at, scanned.wanted);
+        if shown.matched == 0 {
+            return Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at: shown.looked_at });
         }
-        Ok(details)
+        Ok(shown)
+    }
+
+    /// Whether something in a body is masked.
+    #[cfg(feature = "ui")]
+    pub(crate) fn masks(&self, body: &[u8]) -> bool {
+        self.mask.json(body).is_some()
     }
 
     pub(super) async fn session(&self) -> Result<Session, ParkedError> {
@@ -162,12 +168,12 @@ impl Parked {
     pub(super) async fn scan(
         &self,
         session: &Session,
-        window: Option<u64>,
+        most: Option<u64>,
         stop: StopSignal<'_>,
         mut visit: impl FnMut(ParkedMessage, &Held) -> ControlFlow<()>,
     ) -> Result<Scanned, ParkedError> {
         let depth = session.depth(&self.queue).await?;
-        let wanted = window.unwrap_or(u64::MAX).min(depth);
+        let wanted = most.unwrap_or(u64::MAX).min(depth);
         let mut limit = self.delivery_limit(session).await?;
         let until = Instant::now() + self.hold();
         let mut look = Look::new(session, &self.queue)?.asking(limit.is_high()).with_prefetch(self.prefetch);
@@ -175,7 +181,7 @@ impl Parked {
         while seen < wanted && Instant::now() < until {
             let next = async {
                 look.prepare(wanted - seen).await?;
-                look.next(&mut *stop).await
+                look.next(&mut *stop, until.into()).await
             };
             let held = match next.await {
                 Ok(Some(held)) => held,

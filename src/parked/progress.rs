@@ -15,9 +15,9 @@ pub struct Tally {
     pub matched: u64,
     /// How many were published elsewhere, confirmed and acked here.
     pub moved: u64,
-    /// How many match and do not say which work queue they belong to. They stay.
+    /// How many match and do not say which queue they are to go to. They stay.
     pub without_destination: u64,
-    /// How many match and name a work queue that does not exist. They stay.
+    /// How many match and are to go to a queue that does not exist. They stay.
     pub missing_destination: u64,
     /// How many match and have headers too large for a copy. They stay.
     pub too_large: u64,
@@ -26,6 +26,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// How many match and stay where they are.
+    pub fn stayed(&self) -> u64 {
+        self.without_destination + self.missing_destination + self.too_large
+    }
+
     /// The queue is gone through again from its head, where what was not moved is.
     pub(crate) fn start_again(&mut self) {
         *self = Self { snapshot: self.snapshot, moved: self.moved, matched: self.moved, ..Self::default() };

@@ -52,7 +52,8 @@ impl Fates {
         self.sent.saturating_sub(self.handled + self.parked_again + self.discarded + self.waiting)
     }
 
-    fn known(&self) -> u64 {
+    /// How many have ended, as their consumer has said.
+    pub(crate) fn known(&self) -> u64 {
         self.handled + self.parked_again + self.discarded
     }
 }
@@ -192,7 +193,9 @@ impl Ramp {
         if self.batch == 0 {
             return self.stop(Stop::CanaryParked);
         }
-        if fates.parked_again as f64 > self.settings.max_failed * fates.known() as f64 {
+        // Nothing is within a share that is NaN.
+        let is_within = fates.parked_again as f64 <= self.settings.max_failed * fates.known() as f64;
+        if !is_within {
             self.stop(Stop::TooManyParked);
         }
     }
@@ -263,6 +266,15 @@ mod tests {
         let fates = |parked_again, handled| Fates { sent: 100, handled, parked_again, ..Fates::default() };
         assert_eq!(ramp.next(50, &fates(1, 19), now), Next::Send { is_canary: false });
         assert_eq!(ramp.next(50, &fates(2, 19), now), Next::Stop(Stop::TooManyParked));
+    }
+
+    #[test]
+    fn a_share_that_is_no_number_stops_a_replay_at_the_first_message_that_parks_again() {
+        let settings = RampSettings { batches: vec![5, 100], max_failed: f64::NAN, ..RampSettings::default() };
+        let (mut ramp, now) = (Ramp::new(settings), Instant::now());
+        assert_eq!(ramp.next(5, &handled(5), now), Next::Send { is_canary: false });
+        let fates = Fates { sent: 50, handled: 49, parked_again: 1, ..Fates::default() };
+        assert_eq!(ramp.next(50, &fates, now), Next::Stop(Stop::TooManyParked));
     }
 
     #[test]

@@ -74,6 +74,7 @@ impl Parked {
             handled = fates.handled,
             parked_again = fates.parked_again,
             unknown = replayed.unknown,
+            stayed = tally.stayed(),
             stopped = replayed.stopped.as_ref().map(Stop::in_log).map(tracing::field::display),
             error = ended.as_ref().err().map(tracing::field::display),
             "replay ended"

@@ -16,25 +16,35 @@ use crate::parked::ramp::RampSettings;
 pub struct ListRequest {
     /// Which messages.
     pub filter: Filter,
-    /// At how many messages to look at most, from the head of the queue. `None`: at all. Default 1,000.
-    pub window: Option<u64>,
+    /// How many messages to look at, at most, from the head of the queue. `None`: all. Default 1,000.
+    pub scan: Option<u64>,
     /// How many messages to return one by one at most. All that match are in the groups. Default 0.
     pub rows: usize,
-    /// Whether to check which of the messages' work queues exist. A plan of a replay needs it; the broker logs an error for each that does
-    /// not. Default false.
-    pub check_destinations: bool,
+    /// The operation that this list plans. If set, each queue that messages would go to is looked up; the broker logs an error for each
+    /// that does not exist. Default `None`.
+    pub planned: Option<Planned>,
+}
+
+/// An operation that sends messages to queues that may not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Planned {
+    /// [`Parked::replay`](crate::parked::Parked::replay): messages go to their work queues.
+    Replay,
+    /// [`Parked::restore`](crate::parked::Parked::restore): messages go back to the queues that they were discarded from.
+    Restore,
 }
 
 impl Default for ListRequest {
     fn default() -> Self {
-        Self { filter: Filter::default(), window: Some(1_000), rows: 0, check_destinations: false }
+        Self { filter: Filter::default(), scan: Some(1_000), rows: 0, planned: None }
     }
 }
 
 impl ListRequest {
     /// All messages that pass, in groups.
     pub fn all(filter: Filter) -> Self {
-        Self { filter, window: None, ..Self::default() }
+        Self { filter, scan: None, ..Self::default() }
     }
 }
 
@@ -46,28 +56,28 @@ pub struct Listing {
     pub queue: String,
     /// How many there are.
     pub depth: u64,
-    /// How many of them were looked at: fewer if the window or the filter's limit was reached, if messages were held for half of
-    /// `broker.consumer_timeout`, or if others took some.
+    /// How many of them were looked at: fewer if [`scan`](ListRequest::scan) or the filter's limit was reached, if messages were
+    /// held for half of `broker.consumer_timeout`, or if others took some.
     pub looked_at: u64,
     /// How many of those match.
     pub matched: u64,
     /// The matching messages in groups, the largest first.
     pub groups: Vec<Group>,
-    /// How many a replay would send to each work queue.
+    /// How many would go to each queue by the [planned operation](ListRequest::planned), or else by a replay.
     pub destinations: BTreeMap<String, u64>,
-    /// How many belong to other queues than the [first](Self::MOST_DESTINATIONS). Whether those exist is not checked.
+    /// How many would go to other queues than the [first](Self::MOST_DESTINATIONS). Whether those exist is not checked.
     pub other_destinations: u64,
-    /// How many belong to each work queue that does not exist, if [that was checked](ListRequest::check_destinations). A replay leaves
-    /// them where they are, and ends with an error at one of the work queue that the operator named.
+    /// How many would go to each queue that does not exist, if an operation is [planned](ListRequest::planned). It leaves them where
+    /// they are, except that a replay fails if it is the queue that the operator named.
     pub missing_destinations: BTreeMap<String, u64>,
-    /// How many do not say which work queue they belong to. A replay leaves them where they are, too.
+    /// How many do not say which queue they would go to. The operation leaves them where they are, too.
     pub without_destination: u64,
     /// The first of them, one by one.
     pub messages: Vec<ParkedMessage>,
 }
 
 impl Listing {
-    /// At most this many work queues are counted separately, because stray messages may name any number.
+    /// At most this many queues are counted separately, because stray messages may name any number.
     pub const MOST_DESTINATIONS: usize = 1_000;
 }
 

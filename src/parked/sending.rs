@@ -15,27 +15,31 @@ use crate::parked::place::Place;
 use crate::parked::under_way::{Answered, UnderWay};
 use crate::timestamp::Timestamp;
 
+/// The longest time between two messages, however low the rate.
+const LONGEST_PAUSE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 impl Carrier<'_> {
     /// Whether a message is to be moved; if not, it stays held.
     pub(super) fn select(&mut self, held: Held) -> Result<Result<Ready, Held>, ParkedError> {
         let delivery = &held.delivery;
         let mut message = self.interpreter.read(Raw::of(delivery), 0);
         self.job.limit.check(message.returns)?;
-        if message.destination.is_none() {
-            message.destination = self.job.to.map(str::to_owned);
-        }
         let headers = || headers_json(&delivery.properties);
         let content = Content::new(&delivery.data, &headers);
         let is_own = message.replay_run.as_deref() == Some(self.session.run.as_str());
         if is_own || !self.job.filter.passes(&message, &content, Timestamp::now()) {
             return Ok(Err(held));
         }
+        // After the filter, so that the plan has selected the same messages.
+        if message.destination.is_none() {
+            message.destination = self.job.to.map(str::to_owned);
+        }
         self.tally.matched += 1;
         Ok(Ok(Ready { held, message }))
     }
 
     /// Whether the queue that a message is to go to exists. A message whose queue is gone stays where it is, because those behind it may
-    /// belong elsewhere: strays do, and work queues may share a parked queue.
+    /// belong elsewhere: strays and discarded ones do, and work queues may share a parked queue.
     ///
     /// # Errors
     ///
@@ -47,16 +51,14 @@ impl Carrier<'_> {
             Move::Restore => message.discarded_from.as_deref(),
         };
         let Some(queue) = queue else { return Ok(true) };
-        let is_replay = matches!(self.job.action, Move::Replay { .. });
         let is_own = matches!(&self.interpreter.place, Place::Queue(own) if own == queue);
-        let is_named = is_own || self.job.to == Some(queue);
-        if is_replay && !is_named {
-            let is_there = self.state.work_queues.has(self.session, queue).await?;
-            self.tally.missing_destination += u64::from(!is_there);
-            return Ok(is_there);
+        if is_own || self.job.to == Some(queue) {
+            self.state.queues.require(self.session, queue).await?;
+            return Ok(true);
         }
-        self.state.work_queues.require(self.session, queue).await?;
-        Ok(true)
+        let is_there = self.state.queues.has(self.session, queue).await?;
+        self.tally.missing_destination += u64::from(!is_there);
+        Ok(is_there)
     }
 
     /// Sends the copy of a message. One that cannot be copied comes back, and stays held.
@@ -87,7 +89,10 @@ impl Carrier<'_> {
         if let Some(rate) = self.job.rate {
             let now = Instant::now();
             let from = self.state.send_at.unwrap_or(now).max(now);
-            self.state.send_at = Some(from + Duration::from_secs_f64(1.0 / rate));
+            self.state.send_at = Some(from + pause(rate));
+        }
+        if self.job.action == Move::Restore {
+            held.goes_back_to.clone_from(&message.discarded_from);
         }
         let destination = message.destination.as_deref().unwrap_or_default();
         let span = is_replay.then(|| self.tracer.start(destination, &message.chain, message.traceparent.as_deref()));
@@ -126,7 +131,12 @@ impl Carrier<'_> {
         }
         look.ack(&moved);
         self.tally.moved += moved.len() as u64;
-        self.job.metrics.moved(moved.len() as u64);
+        match self.job.action {
+            Move::Restore => {
+                moved.iter().flat_map(|held| &held.goes_back_to).for_each(|it| self.job.metrics.restored(it))
+            }
+            Move::Replay { .. } | Move::Discard { .. } => self.job.metrics.moved(moved.len() as u64),
+        }
         if matches!(self.job.action, Move::Replay { .. }) {
             self.book.fates.sent += moved.len() as u64;
         }
@@ -140,5 +150,23 @@ impl Carrier<'_> {
         {
             self.ramp.new_error(error.or(class).unwrap_or_else(|| "unknown".to_owned()));
         }
+    }
+}
+
+/// The time between two messages at this rate, which is above 0.
+fn pause(rate: f64) -> Duration {
+    Duration::try_from_secs_f64(1.0 / rate).map_or(LONGEST_PAUSE, |pause| pause.min(LONGEST_PAUSE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_rate_above_zero_has_a_pause() {
+        for (rate, millis) in [(50.0, 20), (0.5, 2_000), (f64::MAX, 0)] {
+            assert_eq!(pause(rate), Duration::from_millis(millis), "{rate}");
+        }
+        assert_eq!((pause(1e-300), pause(1e-15)), (LONGEST_PAUSE, LONGEST_PAUSE));
     }
 }

@@ -56,7 +56,7 @@ impl UnderWay {
         self.originals.len()
     }
 
-    /// Whether a body of this size may be sent while so many copies may be under way. One always may.
+    /// Whether a body of this size may be sent while so many copies may be under way.
     pub(crate) fn has_room(&self, most: usize, size: u64) -> bool {
         has_room((self.originals.len(), self.bytes), most, size)
     }
@@ -123,8 +123,9 @@ impl UnderWay {
     }
 }
 
-/// As [`UnderWay::has_room`], while so many copies with so many bytes are under way.
-fn has_room((copies, bytes): (usize, u64), most: usize, size: u64) -> bool {
+/// Whether a body of this size may be sent while so many copies with so many bytes are under way, and no more than `most` may be. One
+/// always may.
+pub(super) fn has_room((copies, bytes): (usize, u64), most: usize, size: u64) -> bool {
     copies == 0 || (copies < most && bytes + size <= BYTES_UNDER_WAY)
 }
 

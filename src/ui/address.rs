@@ -147,8 +147,8 @@ impl Address {
         pairs.collect::<Vec<_>>().join("&")
     }
 
-    /// How many messages are looked at most.
-    pub(super) fn window(&self) -> Option<u64> {
+    /// How many messages are looked at, at most.
+    pub(super) fn scan(&self) -> Option<u64> {
         if self.all { None } else { Some(FIRST) }
     }
 
@@ -214,7 +214,7 @@ mod tests {
             .collect();
         let decoded: Vec<_> = decoded.iter().map(|(name, value)| (*name, value.as_str())).collect();
         assert_eq!(parse(&decoded).unwrap(), address);
-        assert_eq!((address.filter.limit, address.window()), (Some(5), None));
+        assert_eq!((address.filter.limit, address.scan()), (Some(5), None));
         assert_eq!(address.filter.error_is.as_deref(), Some(" <script> & \"quotes\" "));
     }
 

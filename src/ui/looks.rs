@@ -8,7 +8,7 @@ use http::StatusCode;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::parked::{ListRequest, Listing, Parked, ParkedError};
+use crate::parked::{ListRequest, Listing, Parked, ParkedError, Planned};
 use crate::ui::address::Address;
 use crate::ui::refusal::Refusal;
 use crate::ui::work::Work;
@@ -66,9 +66,9 @@ where
     }
 }
 
-/// Lists what an address asks for, within its window.
+/// Lists the messages that an address selects, among as many as it says to look at.
 pub(super) async fn list(work: &Work, parked: Parked, address: &Address) -> Result<Listing, Refusal> {
-    let request = request(address, address.window());
+    let request = request(address, address.scan());
     look(work, move || {
         let (parked, request) = (parked.clone(), request.clone());
         async move { parked.list(&request).await }
@@ -76,9 +76,10 @@ pub(super) async fn list(work: &Work, parked: Parked, address: &Address) -> Resu
     .await
 }
 
-fn request(address: &Address, window: Option<u64>) -> ListRequest {
-    // Plans are made of what is read of a whole queue.
-    ListRequest { filter: address.filter.clone(), window, rows: ROWS, check_destinations: window.is_none() }
+fn request(address: &Address, scan: Option<u64>) -> ListRequest {
+    // Plans of replays are made of what is read of a whole queue.
+    let planned = scan.is_none().then_some(Planned::Replay);
+    ListRequest { filter: address.filter.clone(), scan, rows: ROWS, planned }
 }
 
 /// How far a reading of a whole queue is.

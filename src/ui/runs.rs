@@ -73,7 +73,8 @@ impl Run {
     fn may_be_enough(&self) -> bool {
         match &*self.phase.borrow() {
             Phase::Failed { .. } => false,
-            Phase::Restored(restored) => restored.stopped.is_none(),
+            // What stayed can come back once its queue is declared again.
+            Phase::Restored(restored) => restored.stopped.is_none() && restored.tally.stayed() == 0,
             _ => true,
         }
     }
@@ -140,8 +141,8 @@ impl Runs {
         self.begin(parked, operation, about, None)
     }
 
-    /// Moves back exactly what this run has discarded. `None` if it has discarded nothing. There is one such run at a time, and no
-    /// other after one that went to its end.
+    /// Moves back exactly what this run has discarded. `None` if it has discarded nothing. There is one such run at a time, and none
+    /// after one that brought everything back.
     pub(super) fn undo(&self, run: &Run, parked: Parked, why: String) -> Option<Arc<Run>> {
         let Undoable { run: discard, moved } = run.undoable()?;
         let mut undo = run.lock();
@@ -168,7 +169,7 @@ impl Runs {
                 Operation::Replay(request) => parked.replay(&request, observe, stopped).await.map(Phase::Replayed),
                 Operation::Discard(request) => parked.discard(&request, observe, stopped).await.map(Phase::Discarded),
                 Operation::Restore(request) => parked.restore(&request, observe, stopped).await.map(Phase::Restored),
-                Operation::Edit(request) => parked.edit(&request).await.map(Phase::Edited),
+                Operation::Edit(request) => parked.stopped_by(stopped).edit(&request).await.map(Phase::Edited),
             };
             let phase = ended.unwrap_or_else(|error| Phase::Failed { error, seen: progress.borrow().seen() });
             progress.send_replace(phase);
@@ -194,5 +195,32 @@ impl Runs {
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Run>>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::parked::Place;
+    use crate::settings::{Secret, Settings};
+
+    #[tokio::test]
+    async fn an_edit_can_be_stopped_like_any_other_run() {
+        // Takes connections, and never says a word.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut settings = Settings::default();
+        settings.broker.url = Secret::from(format!("amqp://{}", silent.local_addr().unwrap()));
+        let parked = Parked::open(&settings, Place::queue("orders")).unwrap();
+        let about = About { title: String::new(), why: String::new(), from: String::new() };
+        let runs = Runs::new(Work::default());
+        let run = runs.start(parked, Operation::Edit(EditRequest::new("chain", "body")), about);
+        assert!(!run.phase.borrow().is_over());
+        run.stop();
+        let mut phase = run.phase.clone();
+        let over = tokio::time::timeout(Duration::from_secs(5), phase.wait_for(Phase::is_over)).await;
+        let over = over.expect("it ends in time").unwrap();
+        assert!(matches!(&*over, Phase::Failed { error: ParkedError::Stopped, .. }), "{:?}", *over);
     }
 }

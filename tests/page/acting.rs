@@ -142,7 +142,7 @@ async fn the_plan_of_a_replay_says_which_messages_stay() {
     fixture.client.publish_many(others).await.unwrap();
     fixture.has_depth(&fixture.stray(), 3 + 1_001).await;
     let shown = plan(&page, &cookie, "/plan/replay?place=stray&key=others").await.body;
-    assert!(shown.contains("1: a plan names and looks for 1,000 queues at most"), "{shown}");
+    assert!(shown.contains("1: a plan names and looks up 1,000 queues at most"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,6 +238,56 @@ async fn an_undo_brings_back_what_is_still_there_and_says_what_is_not() {
     assert!(receipt.body.contains("<dd id=\"moved\">2</dd>"), "{}", receipt.body);
     assert!(receipt.body.contains("<dd id=\"gone\">1</dd>"), "{}", receipt.body);
     fixture.has_depth(&fixture.parked(), 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_whose_queue_is_gone_says_what_stays_and_is_offered_again() {
+    let fixture = Fixture::new("ui-undo-gone").await;
+    fixture.declare().await;
+    stock::park(&fixture, 2).await;
+    let page = Served::start(&fixture, &[Action::Discard]).await;
+    let cookie = page.enter().await;
+    let started = order(&page, &cookie, "discard", &fixture.queue, &[("why", "too many")]).await;
+    let run = started.header("location").unwrap().to_owned();
+    let form = ends(&page, &cookie, &run).await.field("form");
+    fixture.client.delete_queue(&fixture.parked()).await.unwrap();
+    let undo = format!("{run}/undo");
+    let fields = [("form", form.as_str()), ("why", "a mistake")];
+    let undone = page.post(&undo, &cookie, &fields).await;
+    let receipt = ends(&page, &cookie, undone.header("location").unwrap()).await;
+    for part in ["Some messages stay where they are", "<dd id=\"missing\">2</dd>", "<dd id=\"moved\">0</dd>"] {
+        assert!(receipt.body.contains(part), "{part}: {}", receipt.body);
+    }
+    fixture.declare().await;
+    let offer = page.get(&run, &cookie).await;
+    assert!(offer.body.contains(&format!("action=\"{undo}\"")), "{}", offer.body);
+    let again = page.post(&undo, &cookie, &fields).await;
+    let receipt = ends(&page, &cookie, again.header("location").unwrap()).await;
+    assert!(receipt.body.contains("The messages are back where they were"), "{}", receipt.body);
+    fixture.has_depth(&fixture.parked(), 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_left_strays_in_place_does_not_call_the_fate_of_any_message_unknown() {
+    let fixture = Fixture::new("ui-stayed").await;
+    fixture.declare().await;
+    let serving = fixture.serve_always(Ok(())).await;
+    let stray = |queue: &str| Publish::to(fixture.stray(), "order.created").body("x").header("return-to", queue);
+    let gone = fixture.namespace.queue("gone");
+    fixture.client.publish_many([stray(&fixture.queue), stray(&gone)]).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 2).await;
+    let page = Served::start(&fixture, &[Action::Replay]).await;
+    let cookie = page.enter().await;
+    let form = page.get("/", &cookie).await.field("form");
+    let fields = [("form", form.as_str()), ("place", "stray"), ("why", "mended"), ("expect", "2")];
+    let started = page.post("/plan/replay", &cookie, &fields).await;
+    assert_eq!(started.status, 303, "{started:?}");
+    let ended = ends(&page, &cookie, started.header("location").unwrap()).await;
+    for part in ["<dd id=\"handled\">1</dd>", "<dd id=\"missing\">1</dd>", "Some messages stay where they are"] {
+        assert!(ended.body.contains(part), "{part}: {}", ended.body);
+    }
+    assert!(!ended.body.contains("fate is known"), "{}", ended.body);
+    serving.stop().await;
 }
 
 /// How many messages the page of a run says that it has moved.

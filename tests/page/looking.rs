@@ -95,6 +95,28 @@ async fn a_groups_link_selects_exactly_its_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_a_chain_with_very_many_messages_the_page_shows_the_first_and_says_how_many_there_are() {
+    let fixture = Fixture::new("ui-chain").await;
+    fixture.declare().await;
+    let message =
+        |n: u32| Publish::to_queue(fixture.parked()).header("rehop-chain-id", "forged").body(format!("m-{n}"));
+    fixture.client.publish_many((0..150).map(message)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 150).await;
+    let page = Served::start(&fixture, &[]).await;
+    let cookie = page.enter().await;
+    let shown = page.get(&format!("/message?queue={}&chain=forged", encode(&fixture.queue)), &cookie).await;
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    assert_eq!(shown.body.matches("<article").count(), 100);
+    for part in
+        ["This chain has 150 messages here; this is number 100.", "50 more messages of this chain are not shown"]
+    {
+        assert!(shown.body.contains(part), "{part}");
+    }
+    let list = links(&shown.body, "/messages?queue").into_iter().find(|link| link.contains("chain=forged")).unwrap();
+    assert!(page.get(&list, &cookie).await.body.contains("<span id=\"matched\">150</span> match"), "{list}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_message_is_markup() {
     let fixture = Fixture::new("ui-hostile").await;
     fixture.declare().await;

@@ -2,7 +2,7 @@
 
 use rehop::parked::{Listing, Replayed, Stop, Tally};
 
-use super::plan::{groups_table, now, rows_table};
+use super::plan::{Verb, groups_table, now, rows_table};
 use super::text;
 
 pub(super) fn listing(listing: &Listing) -> String {
@@ -39,7 +39,8 @@ pub(super) fn replayed(replayed: &Replayed) -> String {
         text::number(fates.discarded),
         text::number(replayed.unknown),
     )];
-    lines.extend(left(tally));
+    lines.extend(unheard_of(replayed));
+    lines.extend(left(tally, Verb::Send));
     lines.extend(replayed.stopped.as_ref().map(stopped));
     if !replayed.parked_again.is_empty() {
         lines.push(String::new());
@@ -49,21 +50,37 @@ pub(super) fn replayed(replayed: &Replayed) -> String {
     lines.join("\n")
 }
 
-/// What matches and was not moved.
-pub(super) fn left(tally: &Tally) -> Vec<String> {
-    let mut lines = Vec::new();
-    if tally.without_destination > 0 {
-        let count = text::number(tally.without_destination);
-        lines.push(format!("{count} stay: they do not say where they belong; --to names a queue for them"));
-    }
-    if tally.missing_destination > 0 {
-        let count = text::number(tally.missing_destination);
-        lines.push(format!("{count} stay: their queue does not exist; declare it again"));
-    }
-    if tally.too_large > 0 {
-        lines.push(format!("{} have headers too large for a copy, and stay", text::number(tally.too_large)));
-    }
-    lines
+/// What may have become of the messages of which nothing is known, and where to look.
+fn unheard_of(Replayed { run, unknown, .. }: &Replayed) -> Option<String> {
+    (*unknown > 0).then(|| {
+        format!(
+            "{} unknown: they may still be in their queue, or their consumer does not report their fate. One that crashes its consumer is \
+             parked by the broker in the end. To see what has been parked: rehop parked list --queue QUEUE --run {run} --scan all",
+            text::number(*unknown)
+        )
+    })
+}
+
+/// What matches and was not moved, and why.
+pub(super) fn left(tally: &Tally, verb: Verb) -> Vec<String> {
+    let [homeless, missing] = match verb {
+        Verb::Send => [
+            "they do not say where they belong; --to names a queue for them",
+            "their queue does not exist or cannot be served; declare it again, or discard them. They count towards --limit; \
+             --destination selects others",
+        ],
+        Verb::Discard | Verb::Restore => [
+            "they do not say where they were discarded from; `rehop parked replay --discarded` sends them to their work queue",
+            "the queue that they were discarded from does not exist or cannot be served; declare it again",
+        ],
+    };
+    let reasons = [
+        (tally.without_destination, homeless),
+        (tally.missing_destination, missing),
+        (tally.too_large, "their headers are too large for a copy"),
+    ];
+    let some = reasons.into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, why)| format!("{} stay: {why}", text::number(count))).collect()
 }
 
 pub(super) fn stopped(stop: &Stop) -> String {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use rehop::parked::{DiscardRequest, Progress};
 
 use super::list::show_plan;
-use super::plan::command;
+use super::plan::{Verb, command};
 use super::progress::Printer;
 use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs};
 use super::{answers, status, text};
@@ -49,7 +49,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let ApplyArgs { apply, expect, why } = args.apply;
     let filter = args.filter.filter();
     if !apply {
-        return show_plan(&parked, filter, "discard", args.json).await;
+        return show_plan(&parked, filter, (Verb::Discard, None), args.json).await;
     }
     let mut request = DiscardRequest::default();
     (request.filter, request.expect, request.why) = (filter, expect, why);
@@ -70,7 +70,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         output::print(&text::json(&discarded)?)?;
     } else {
         let mut lines = vec![format!("{} discarded", text::number(discarded.tally.moved))];
-        lines.extend(answers::left(&discarded.tally));
+        lines.extend(answers::left(&discarded.tally, Verb::Discard));
         if discarded.tally.moved > 0 {
             lines.push(format!("to undo it: {}", undo(&discarded.run, options)));
         }

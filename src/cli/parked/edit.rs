@@ -109,7 +109,11 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         fates if fates.parked_again > 0 => ("it parked again", STOPPED),
         fates if fates.discarded > 0 => ("its handler discarded it", STOPPED),
         fates if fates.waiting > 0 => ("it failed, and waits for another attempt", UNKNOWN),
-        _ => ("its fate is unknown", UNKNOWN),
+        _ => (
+            "its fate is unknown: it may still be in its queue, or its consumer does not report it; if it crashes its consumer, the broker \
+             parks it in the end",
+            UNKNOWN,
+        ),
     };
     if args.json {
         output::print(&text::json(&edited)?)?;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use rehop::parked::{Filter, ListRequest, Listing, Parked, ParkedError};
 
-use super::plan::plan;
+use super::plan::{Verb, plan};
 use super::progress::Printer;
 use super::select::{FilterArgs, PlaceArgs};
 use super::{answers, text};
@@ -17,8 +17,8 @@ pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
     /// Look at this many messages from the head of the queue, or at `all`
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = window)]
-    window: Window,
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = scan)]
+    scan: Scan,
     /// Also print the first messages one by one, at most this many
     #[arg(long, value_name = "N", default_value_t = 0)]
     rows: usize,
@@ -36,40 +36,47 @@ Looking changes nothing: the messages stay in the queue, in their order.
 Examples:
   rehop parked list --queue orders
   rehop parked list --queue orders --reason exhausted --since 2h --rows 20
-  rehop parked list --stray --window all --json";
+  rehop parked list --stray --scan all --json";
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window(pub(super) Option<u64>);
+pub(super) struct Scan(pub(super) Option<u64>);
 
-pub(super) fn window(text: &str) -> Result<Window, String> {
+pub(super) fn scan(text: &str) -> Result<Scan, String> {
     match text {
-        "all" => Ok(Window(None)),
-        number => number.parse().map(|number| Window(Some(number))).map_err(|_| "expected a number, or all".to_owned()),
+        "all" => Ok(Scan(None)),
+        number => number.parse().map(|number| Scan(Some(number))).map_err(|_| "expected a number, or all".to_owned()),
     }
 }
 
 /// Lists, and shows how far it is.
 async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
     let mut printer = Printer::new();
-    let wanted = |depth: u64| request.window.map_or(depth, |window| window.min(depth));
+    let wanted = |depth: u64| request.scan.map_or(depth, |scan| scan.min(depth));
     let listing = parked.list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth))).await;
     printer.end();
     listing
 }
 
 /// Prints what a command would do to the messages that match, instead of doing it.
-pub(super) async fn show_plan(parked: &Parked, filter: Filter, verb: &str, json: bool) -> anyhow::Result<ExitCode> {
+pub(super) async fn show_plan(
+    parked: &Parked,
+    filter: Filter,
+    (verb, to): (Verb, Option<&str>),
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let mut request = ListRequest::all(filter);
-    request.check_destinations = verb == "send";
+    request.planned = verb.planned();
     let listing = look(parked, &request).await?;
-    output::print(&if json { text::json(&listing)? } else { plan(&listing, verb, std::env::args()) })?;
+    // A path need not be UTF-8.
+    let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    output::print(&if json { text::json(&listing)? } else { plan(&listing, (verb, to), arguments) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, _) = super::open(args.place.place(), options).await?;
     let mut request = ListRequest::all(args.filter.filter());
-    (request.window, request.rows) = (args.window.0, args.rows);
+    (request.scan, request.rows) = (args.scan.0, args.rows);
     let listing = look(&parked, &request).await?;
     if args.json {
         output::print(&text::json(&listing)?)?;

@@ -3,10 +3,37 @@
 use std::time::SystemTime;
 
 use rehop::Timestamp;
-use rehop::parked::{Group, Listing, ParkedMessage, ReplayRequest};
+use rehop::parked::{Group, Listing, ParkedMessage, Planned, ReplayRequest};
 
 use super::text;
 use crate::cli::output;
+
+/// What a command does to the messages that match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Send,
+    Discard,
+    Restore,
+}
+
+impl Verb {
+    /// The operation whose destination queues have to be looked up, if any.
+    pub(super) fn planned(self) -> Option<Planned> {
+        match self {
+            Self::Send => Some(Planned::Replay),
+            Self::Discard => None,
+            Self::Restore => Some(Planned::Restore),
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Discard => "discard",
+            Self::Restore => "restore",
+        }
+    }
+}
 
 pub(super) fn now() -> Timestamp {
     SystemTime::now().into()
@@ -61,7 +88,13 @@ pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
 }
 
 /// What would be done, and the command that does it.
-pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item = String>) -> String {
+///
+/// `to` is where messages would go that do not say where they belong.
+pub(super) fn plan(
+    listing: &Listing,
+    (verb, to): (Verb, Option<&str>),
+    arguments: impl Iterator<Item = String>,
+) -> String {
     let [matched, looked_at, depth] = [listing.matched, listing.looked_at, listing.depth].map(text::number);
     let queue = text::line(&listing.queue);
     let mut lines = vec![if listing.looked_at < listing.depth {
@@ -76,33 +109,59 @@ pub(super) fn plan(listing: &Listing, verb: &str, arguments: impl Iterator<Item 
     lines.push(String::new());
     lines.push(groups_table(&listing.groups, now()));
     lines.push(String::new());
-    if verb == "send" {
-        for (queue, count) in &listing.destinations {
-            lines.push(format!("{} would go to queue {}", text::number(*count), text::line(queue)));
-        }
-        for (queue, count) in &listing.missing_destinations {
-            let (count, queue) = (text::number(*count), text::line(queue));
-            lines.push(format!("{count} cannot be sent: they belong to queue {queue}, which does not exist"));
-        }
-        if listing.other_destinations > 0 {
-            let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(text::number);
-            lines.push(format!("{count} belong to further queues: a plan names and looks for {most} at most"));
-        }
-        if listing.without_destination > 0 {
-            let count = text::number(listing.without_destination);
-            lines.push(format!("{count} do not say where they belong, and would stay unless --to names a queue"));
-        }
-    }
-    if verb == "send" && listing.matched > ReplayRequest::MOST_FATES {
+    lines.extend(destinations(listing, verb, to));
+    if verb == Verb::Send && listing.matched > ReplayRequest::MOST_FATES {
         let most = text::number(ReplayRequest::MOST_FATES);
         lines.push(format!(
             "Only the first {most} would have their fate known: add --limit {}, and repeat the command",
             ReplayRequest::MOST_FATES
         ));
     }
-    lines.push(format!("Nothing was done. To {verb} them:"));
+    lines.push(format!("Nothing was done. To {} them:", verb.as_str()));
     lines.push(format!("  {} --apply --expect {} --why '...'", command(arguments), listing.matched));
     lines.join("\n")
+}
+
+/// How many messages would go where, and which would stay. A discard has one destination for all.
+fn destinations(listing: &Listing, verb: Verb, to: Option<&str>) -> Vec<String> {
+    let [go, missing, further, homeless] = match verb {
+        Verb::Discard => return Vec::new(),
+        Verb::Send => [
+            "would go to queue",
+            "cannot be sent: they belong to queue",
+            "belong to further queues",
+            "do not say where they belong, and would stay unless --to names a queue",
+        ],
+        Verb::Restore => [
+            "would go back to queue",
+            "cannot be restored: they were discarded from queue",
+            "were discarded from further queues",
+            "do not say where they were discarded from, and would stay",
+        ],
+    };
+    let mut lines = Vec::new();
+    for (queue, count) in &listing.destinations {
+        lines.push(format!("{} {go} {}", text::number(*count), text::line(queue)));
+    }
+    for (queue, count) in &listing.missing_destinations {
+        lines.push(format!(
+            "{} {missing} {}, which does not exist or cannot be served",
+            text::number(*count),
+            text::line(queue)
+        ));
+    }
+    if listing.other_destinations > 0 {
+        let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(text::number);
+        lines.push(format!("{count} {further}: a plan names and looks up {most} at most"));
+    }
+    if listing.without_destination > 0 {
+        let count = text::number(listing.without_destination);
+        lines.push(match to {
+            Some(to) => format!("{count} do not say where they belong, and would go to queue {}", text::line(to)),
+            None => format!("{count} {homeless}"),
+        });
+    }
+    lines
 }
 
 /// A command line, quoted for a shell. Settings of the broker may hold a password, and are left out.

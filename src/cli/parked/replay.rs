@@ -7,6 +7,7 @@ use rehop::parked::{Parked, RampSettings, ReplayRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::list::show_plan;
+use super::plan::Verb;
 use super::progress::Printer;
 use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs};
 use super::{answers, status, text};
@@ -94,7 +95,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     request.in_flight = Some(args.in_flight.number());
     request.follow = args.follow;
     if !apply {
-        return show_plan(&parked, request.filter, "send", args.json).await;
+        return show_plan(&parked, request.filter, (Verb::Send, request.to.as_deref()), args.json).await;
     }
     send(&parked, &request, &stop, args.json).await
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use rehop::parked::{Place, RestoreRequest};
 
 use super::list::show_plan;
+use super::plan::Verb;
 use super::progress::Printer;
 use super::select::{ApplyArgs, FilterArgs, InFlightArgs};
 use super::{answers, status, text};
@@ -30,7 +31,7 @@ const HELP: &str = "\
 Discarded messages go back to the end of the parked or stray queue that they
 were discarded from, with the headers that they had there. Each discard prints
 its run; --run takes exactly the messages that it moved, as long as they are
-among the discarded ones.
+among the discarded ones. A message whose queue does not exist stays there.
 
 Examples:
   rehop parked restore --run 6fa15d2d04c8
@@ -44,7 +45,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let ApplyArgs { apply, expect, why } = args.apply;
     let filter = args.filter.filter();
     if !apply {
-        return show_plan(&parked, filter, "restore", args.json).await;
+        return show_plan(&parked, filter, (Verb::Restore, None), args.json).await;
     }
     let mut request = RestoreRequest::default();
     (request.filter, request.expect, request.why) = (filter, expect, why);
@@ -57,7 +58,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         output::print(&text::json(&restored)?)?;
     } else {
         let mut lines = vec![format!("{} restored", text::number(restored.tally.moved))];
-        lines.extend(answers::left(&restored.tally));
+        lines.extend(answers::left(&restored.tally, Verb::Restore));
         lines.extend(restored.stopped.as_ref().map(answers::stopped));
         output::print(&lines.join("\n"))?;
     }

@@ -90,7 +90,7 @@ pub(super) struct FilterArgs {
     /// That were sent back by this replay, and parked again; or that this discard or edit has moved to the discarded ones
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
-    /// At most this many, the oldest first
+    /// At most this many, the oldest first; those that stay because their queue does not exist count, too
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 }

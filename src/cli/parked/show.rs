@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::{Body, Detail};
+use rehop::parked::{Body, Detail, Shown};
 
-use super::list::{Window, window};
+use super::list::{Scan, scan};
 use super::plan::now;
 use super::select::PlaceArgs;
-use super::text;
+use super::{status, text};
 use crate::cli::options::Options;
 use crate::cli::output;
 
@@ -19,8 +19,8 @@ pub(super) struct Args {
     #[arg(value_name = "CHAIN")]
     chain: String,
     /// Look at this many messages from the head of the queue, or at `all`
-    #[arg(long, value_name = "N", default_value = "all", value_parser = window)]
-    window: Window,
+    #[arg(long, value_name = "N", default_value = "all", value_parser = scan)]
+    scan: Scan,
     /// Show what mask.headers and mask.json hide
     #[arg(long)]
     reveal: bool,
@@ -32,13 +32,38 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, _) = super::open(args.place.place(), options).await?;
     let parked = if args.reveal { parked.reveal() } else { parked };
-    let details = parked.show(&args.chain, args.window.0).await?;
+    let shown = parked.show(&args.chain, args.scan.0).await?;
     if args.json {
-        output::print(&text::json(&details)?)?;
+        output::print(&text::json(&shown)?)?;
     } else {
-        output::print(&details.iter().map(one).collect::<Vec<_>>().join("\n\n"))?;
+        let parts = shown.messages.iter().map(one).chain(more(&shown)).chain(unseen(&shown));
+        output::print(&parts.collect::<Vec<_>>().join("\n\n"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if shown.looked_at < shown.wanted { ExitCode::from(status::STOPPED) } else { ExitCode::SUCCESS })
+}
+
+/// That messages of the chain may be among those that could not be looked at.
+fn unseen(shown: &Shown) -> Option<String> {
+    (shown.looked_at < shown.wanted).then(|| {
+        let [looked_at, wanted] = [shown.looked_at, shown.wanted].map(text::number);
+        format!("only the first {looked_at} of {wanted} messages could be looked at; run the command again")
+    })
+}
+
+/// What is not shown, and how to see it.
+fn more(shown: &Shown) -> Option<String> {
+    (shown.more() > 0).then(|| {
+        format!(
+            "and {} more messages of this chain: at most {} are shown, with 1 MiB of headers and bodies in all. `rehop parked list` and \
+             `export` take --chain together with other filters, such as --since and --where",
+            text::number(shown.more()),
+            Shown::MOST
+        )
+    })
+}
+
+fn counted(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn one(detail: &Detail) -> String {
@@ -61,7 +86,12 @@ fn one(detail: &Detail) -> String {
         key("belongs to", &destination),
         key(
             "attempts",
-            &format!("{}, after {} waits; replayed {} times", message.attempts, message.hops, message.replays),
+            &format!(
+                "{}, after {}; replayed {}",
+                message.attempts,
+                counted(message.hops, "wait"),
+                counted(message.replays, "time")
+            ),
         ),
     ];
     if let Some(deadline) = message.deadline {

@@ -7,14 +7,9 @@ pub(super) const STOPPED: u8 = 3;
 /// Everything was sent, and the fate of some is unknown.
 pub(super) const UNKNOWN: u8 = 4;
 
-/// How many messages match and were not moved.
-fn left(tally: &Tally) -> u64 {
-    tally.without_destination + tally.missing_destination + tally.too_large
-}
-
 /// Of a discard or a restore.
 pub(super) fn moved(is_stopped: bool, tally: &Tally) -> u8 {
-    if is_stopped || left(tally) > 0 { STOPPED } else { 0 }
+    if is_stopped || tally.stayed() > 0 { STOPPED } else { 0 }
 }
 
 /// Of a replay.

@@ -69,8 +69,15 @@ fn is_unsafe(c: char) -> bool {
         )
 }
 
+/// A time. One before 1970 or after 9999, which `humantime` cannot format, is given in milliseconds.
 pub(super) fn time(at: Option<Timestamp>) -> String {
-    at.map_or_else(|| "-".to_owned(), |at| humantime::format_rfc3339_seconds(SystemTime::from(at)).to_string())
+    /// The last second of the year 9999.
+    const LAST: i64 = 253_402_300_799_000;
+    match at {
+        None => "-".to_owned(),
+        Some(at) if !(0..=LAST).contains(&at.as_millis()) => at.to_string(),
+        Some(at) => humantime::format_rfc3339_seconds(SystemTime::from(at)).to_string(),
+    }
 }
 
 /// How long ago, in its two largest units.
@@ -130,6 +137,17 @@ mod tests {
         for text in [json(&value).unwrap(), json_line(&value).unwrap()] {
             assert!(!text.chars().any(|c| c != '\n' && is_unsafe(c)), "{text}");
             assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn any_time_can_be_shown() {
+        let at = |millis| Some(Timestamp::from_millis(millis));
+        assert_eq!((time(None).as_str(), time(at(1_700_000_000_999)).as_str()), ("-", "2023-11-14T22:13:20Z"));
+        assert_eq!(time(at(253_402_300_799_000)), "9999-12-31T23:59:59Z");
+        for millis in [i64::MIN, -1, 253_402_300_800_000, i64::MAX] {
+            assert_eq!(time(at(millis)), format!("{millis} ms"));
+            age(at(millis), Timestamp::from_millis(0));
         }
     }
 

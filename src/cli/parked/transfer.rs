@@ -10,7 +10,7 @@ use anyhow::Context;
 use rehop::parked::{Exported, ImportPlan, ImportRequest, ParkedError};
 use serde_json::json;
 
-use super::list::{Window, window};
+use super::list::{Scan, scan};
 use super::progress::Printer;
 use super::select::{FilterArgs, PlaceArgs};
 use super::status::STOPPED;
@@ -23,8 +23,8 @@ pub(super) struct Export {
     #[command(flatten)]
     place: PlaceArgs,
     /// Look at this many messages from the head of the queue, or at `all`
-    #[arg(long, value_name = "N", default_value = "all", value_parser = window)]
-    window: Window,
+    #[arg(long, value_name = "N", default_value = "all", value_parser = scan)]
+    scan: Scan,
     /// Export what mask.headers and mask.json hide. Without it such messages cannot be imported
     #[arg(long)]
     reveal: bool,
@@ -70,7 +70,7 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
         Ok(writeln!(out, "{line}")?)
     };
     let exported = parked
-        .export(&args.filter.filter(), args.window.0, |exported| {
+        .export(&args.filter.filter(), args.scan.0, |exported| {
             written = write(&exported);
             count += u64::from(written.is_ok());
             if args.output.is_some() {

@@ -98,7 +98,6 @@ fn a_replayed_message_starts_again_with_its_history_at_the_queue_that_it_failed_
         max_age: Some(Duration::from_secs(30)),
         counts_deliveries: true,
         counts_waits: false,
-        hold_limit: None,
     };
     let address = |exchange: &str| Address { exchange: exchange.into(), routing_key: "order.created".into() };
     let (ledger, origin, ignored) = contract.read(&address("ns.return"), false, &copy.properties, NOW);
@@ -186,6 +185,10 @@ fn what_is_restored_goes_where_it_was_with_the_properties_that_it_had() {
         let names = back.properties.headers().as_ref().unwrap().inner().keys().map(|name| name.as_str().to_owned());
         assert_eq!(names.filter(|name| name.contains("discard")).count(), 0);
     }
+    // Somebody has put it into the discarded queue without rehop.
+    let there = read(&bin, ("ns.discarded", "orders"), &parked_by_rehop());
+    let back = bin.copy(&Move::Restore, &there, &parked_by_rehop(), RUN, NOW);
+    assert_eq!(back, Err(Immovable::NoDestination), "nothing says where it was");
     // Where a service has parked the message, nothing is added either.
     let (interpreter, original) = (interpreter(Place::queue("orders")), parked_by_rehop());
     let message = read(&interpreter, ("ns.park", "orders"), &original);
@@ -260,7 +263,7 @@ fn values() -> impl Strategy<Value = AMQPValue> {
     })
 }
 
-const READ: [&str; 17] = [
+const READ: [&str; 18] = [
     "rehop-reason",
     "rehop-chain-id",
     "rehop-exchange",
@@ -273,6 +276,7 @@ const READ: [&str; 17] = [
     "rehop-replay-number",
     "rehop-canary",
     "rehop-parked-at",
+    "rehop-discarded-from",
     "rehop-first-seen-at",
     "x-death",
     "x-delivery-count",

@@ -12,7 +12,7 @@ use http::StatusCode;
 
 use super::frame::Frame;
 use super::{Outcome, html};
-use crate::parked::{Body, EditRequest, Parked, ParkedMessage};
+use crate::parked::{EditRequest, Parked, ParkedMessage};
 use crate::ui::address::Address;
 use crate::ui::allowed::Action;
 use crate::ui::door::{Fields, Session};
@@ -40,12 +40,13 @@ pub(super) async fn page(
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Outcome {
     let (address, chain, parked) = subject(&state, &Fields(fields))?;
-    let (message, original) = body(&state, parked.clone(), chain.clone()).await?;
-    if !state.allowed.contains(Action::Reveal) && is_masked(&state, parked, chain, &original).await? {
+    let (message, original) = body(&state, parked.clone(), chain).await?;
+    if !state.allowed.contains(Action::Reveal) && parked.masks(&original) {
         return Err(Refusal::not_allowed(Action::Reveal));
     }
     let Some(text) = editable(&original) else {
-        let text = "Only text of at most 64 KiB can be edited here. Use: rehop parked edit";
+        let text =
+            "Only text of at most 64 KiB, all of whose lines end alike, can be edited here. Use: rehop parked edit";
         return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text));
     };
     Ok(html(&Page {
@@ -99,19 +100,15 @@ async fn body(state: &State, parked: Parked, chain: String) -> Result<(ParkedMes
     looking.await
 }
 
-/// Whether something in the body is not to be seen.
-async fn is_masked(state: &State, parked: Parked, chain: String, original: &[u8]) -> Result<bool, Refusal> {
-    let looking = looks::look(&state.work, move || {
-        let (parked, chain) = (parked.clone(), chain.clone());
-        async move { parked.show(&chain, None).await }
-    });
-    let details = looking.await?;
-    let whole: Option<serde_json::Value> = serde_json::from_slice(original).ok();
-    Ok(details.iter().any(|detail| matches!(&detail.body, Body::Json(seen) if Some(seen) != whole.as_ref())))
+/// The body as text, if a browser sends back all of it that was not edited.
+fn editable(body: &[u8]) -> Option<&str> {
+    std::str::from_utf8(body).ok().filter(|text| text.len() <= MAX_BODY && !text.contains('\0') && ends_alike(text))
 }
 
-fn editable(body: &[u8]) -> Option<&str> {
-    std::str::from_utf8(body).ok().filter(|text| text.len() <= MAX_BODY)
+/// Whether all lines end with LF, or all with CR LF.
+fn ends_alike(text: &str) -> bool {
+    let (pairs, crs, lfs) = (text.matches("\r\n").count(), text.matches('\r').count(), text.matches('\n').count());
+    crs == pairs && (pairs == 0 || lfs == pairs)
 }
 
 fn fingerprint(body: &[u8]) -> String {
@@ -137,9 +134,22 @@ mod tests {
     }
 
     #[test]
-    fn only_short_texts_can_be_edited() {
+    fn only_short_texts_that_a_browser_leaves_alone_can_be_edited() {
         assert_eq!(editable(b"text"), Some("text"));
         assert_eq!((editable(&[0xff]), editable(&vec![b'x'; MAX_BODY + 1])), (None, None));
+        for (text, is_editable) in [
+            ("", true),
+            ("a\nb\n", true),
+            ("a\r\nb\r\n", true),
+            // A browser would make all line ends alike.
+            ("a\r\nb\n", false),
+            ("a\rb", false),
+            ("a\n\r\n", false),
+            // It would be another character.
+            ("a\0b", false),
+        ] {
+            assert_eq!(editable(text.as_bytes()).is_some(), is_editable, "{text:?}");
+        }
         assert_ne!(fingerprint(b"a"), fingerprint(b"b"));
     }
 }

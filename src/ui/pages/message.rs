@@ -25,6 +25,12 @@ struct Page {
     frame: Frame,
     place: Address,
     place_title: String,
+    /// How many messages the chain has here.
+    matched: String,
+    /// How many of them are not shown, if any are not.
+    more: Option<String>,
+    /// How many messages could be looked at, if not all could.
+    only: Option<String>,
     messages: Vec<One>,
     width: u32,
     height: u32,
@@ -74,18 +80,18 @@ pub(super) async fn page(
         tracing::info!(place = %address.place, chain, "masked values are shown");
         parked = parked.reveal();
     }
-    let window = address.window();
+    let scan = address.scan();
     let wanted = chain.clone();
-    let details = looks::look(&state.work, move || {
+    let shown = looks::look(&state.work, move || {
         let (parked, chain) = (parked.clone(), wanted.clone());
         async move {
-            match parked.show(&chain, window).await {
-                Err(ParkedError::NoSuchMessage { looked_at, .. }) if window == Some(looked_at) => Ok(None),
+            match parked.show(&chain, scan).await {
+                Err(ParkedError::NoSuchMessage { looked_at, .. }) if scan == Some(looked_at) => Ok(None),
                 shown => shown.map(Some),
             }
         }
     });
-    let Some(details) = details.await? else {
+    let Some(shown) = shown.await? else {
         let all = format!("/message?{}", address.at_all().query());
         return Err(Refusal::not_found("It is not among the first messages of the queue.").continue_at(all));
     };
@@ -97,7 +103,10 @@ pub(super) async fn page(
         frame: Frame::new(&state, &session, format!("Message {chain}")),
         place_title: super::messages::title(&address.place),
         place,
-        messages: details.into_iter().map(|detail| one(&state, detail)).collect(),
+        matched: count(shown.matched),
+        more: Some(shown.more()).filter(|more| *more > 0).map(count),
+        only: (shown.looked_at < shown.wanted).then(|| count(shown.looked_at)),
+        messages: shown.messages.into_iter().map(|detail| one(&state, detail)).collect(),
         width: timeline::WIDTH,
         height: timeline::HEIGHT,
         reveal,

@@ -25,7 +25,7 @@ struct Page {
     frame: Frame,
     address: Address,
     /// What was looked at.
-    window: String,
+    seen: String,
     is_reading: bool,
     is_partial: bool,
     matched: String,
@@ -83,7 +83,7 @@ fn view(state: &State, session: &Session, address: Address, listing: &Listing, i
     let discards = state.allowed.contains(Action::Discard) && address.place != Place::Discarded;
     Page {
         frame: Frame::new(state, session, title(&address.place)),
-        window: window(listing),
+        seen: seen(listing),
         is_reading,
         is_partial: listing.looked_at < listing.depth && !address.all && !is_enough(&address, listing),
         matched: count(listing.matched),
@@ -96,7 +96,7 @@ fn view(state: &State, session: &Session, address: Address, listing: &Listing, i
 }
 
 /// What was looked at.
-pub(super) fn window(listing: &Listing) -> String {
+pub(super) fn seen(listing: &Listing) -> String {
     match listing.looked_at < listing.depth {
         true => format!("the first {} of {} messages", count(listing.looked_at), count(listing.depth)),
         false => format!("all {} messages", count(listing.depth)),
@@ -174,6 +174,6 @@ pub(super) async fn live(
 ) -> Result<Response, Refusal> {
     let address = state.address(&Fields(fields))?;
     let parked = state.parked(&address)?;
-    let texts = |seen: &Listing| serde_json::json!({"window": window(seen), "matched": count(seen.matched)});
+    let texts = |listing: &Listing| serde_json::json!({"seen": seen(listing), "matched": count(listing.matched)});
     Ok(super::live::reading(state.readings.of(&parked, &address, READING_AGE), texts))
 }

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Redirect};
 use http::StatusCode;
 
 use super::frame::Frame;
-use super::messages::{is_enough, title, window};
+use super::messages::{is_enough, seen, title};
 use super::{Outcome, html};
 use crate::parked::{DiscardRequest, Listing, Place, RampSettings, ReplayRequest};
 use crate::ui::address::Address;
@@ -41,7 +41,7 @@ struct Page {
     without_destination: u64,
     groups: Vec<(String, String)>,
     /// What was looked at so far.
-    window: String,
+    seen: String,
     is_reading: bool,
     /// Not all messages could be looked at.
     is_short: bool,
@@ -102,7 +102,7 @@ fn view(
         others: Some(listing.other_destinations).filter(|others| *others > 0).map(count),
         without_destination: listing.without_destination,
         groups: groups.collect(),
-        window: window(listing),
+        seen: seen(listing),
         is_reading,
         is_short: listing.looked_at < listing.depth && !is_enough(&address, listing),
         address,

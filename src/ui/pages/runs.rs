@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::frame::Frame;
 use super::live::LASTS;
 use super::{Outcome, html};
-use crate::parked::{Fates, Group, Tally};
+use crate::parked::{Fates, Group, ParkedError, Replayed, Tally};
 use crate::ui::allowed::Action;
 use crate::ui::door::{Fields, Session};
 use crate::ui::format::count;
@@ -153,7 +153,7 @@ fn parked_again(group: &Group) -> (String, String) {
     (count(group.count), group.kind.error.clone().unwrap_or_else(|| "no error text".to_owned()))
 }
 
-const SOME_STAY: &str = "It is done, except for messages that cannot be copied. They stay where they are.";
+const SOME_STAY: &str = "Some messages stay where they are; the numbers below say why.";
 
 /// How it is, and whether that is bad.
 fn in_words(phase: &Phase) -> (String, bool) {
@@ -166,19 +166,16 @@ fn in_words(phase: &Phase) -> (String, bool) {
         Phase::Replayed(replayed) => match &replayed.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
             None if replayed.is_success() => ("It is done: every message was handled.".to_owned(), false),
-            None if replayed.fates.parked_again > 0 => {
-                ("It is done, and some messages have parked again.".to_owned(), true)
-            }
-            None => ("It is done. Not every message's fate is known.".to_owned(), true),
+            None => (format!("It is done. {}", what_is_not_handled(replayed)), true),
         },
         Phase::Discarded(discarded) => match &discarded.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
-            None if discarded.tally.too_large > 0 => (SOME_STAY.to_owned(), true),
+            None if discarded.tally.stayed() > 0 => (format!("It is done. {SOME_STAY}"), true),
             None => ("It is done. The messages are in the discarded queue for seven days.".to_owned(), false),
         },
         Phase::Restored(restored) => match &restored.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
-            None if restored.tally.too_large > 0 => (SOME_STAY.to_owned(), true),
+            None if restored.tally.stayed() > 0 => (format!("It is done. {SOME_STAY}"), true),
             None => ("It is done. The messages are back where they were, at the end of their queue.".to_owned(), false),
         },
         Phase::Edited(edited) if edited.fates.handled > 0 => {
@@ -188,11 +185,35 @@ fn in_words(phase: &Phase) -> (String, bool) {
             ("The edited message has parked again.".to_owned(), true)
         }
         Phase::Edited(edited) => (
-            format!("The edited message is sent to queue {}. What became of it is not known yet.", edited.destination),
+            format!(
+                "The edited message is sent to queue {}. What became of it is not known yet. If it crashes its consumer, the broker parks it in \
+                 the end; then the filter “Parked again by this replay” finds it, by {}.",
+                edited.destination, edited.run
+            ),
             true,
         ),
+        Phase::Failed { error: ParkedError::Stopped, .. } => {
+            ("It was stopped before it moved any message.".to_owned(), true)
+        }
         Phase::Failed { error, .. } => (format!("It failed: {error}. Nothing is lost."), true),
     }
+}
+
+/// Why not every message that matched was handled, and what to do about those of which nothing is known.
+fn what_is_not_handled(Replayed { run, tally, fates, unknown, .. }: &Replayed) -> String {
+    let unheard_of = format!(
+        "Not every message's fate is known: some may still be in their queue, or their consumer does not report it. One that crashes its \
+         consumer is parked by the broker in the end; then the filter “Parked again by this replay” finds it, by {run}."
+    );
+    let parts = [
+        (fates.parked_again, "Some messages have parked again."),
+        (fates.discarded, "Some messages were discarded by their handler."),
+        (fates.waiting, "Some messages have failed, and wait for another attempt."),
+        (*unknown, unheard_of.as_str()),
+        (tally.stayed(), SOME_STAY),
+    ];
+    let some = parts.into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(_, words)| words).collect::<Vec<_>>().join(" ")
 }
 
 /// The numbers: the id of their element, what they are, and their text.
@@ -220,7 +241,7 @@ fn of_tally(tally: &Tally) -> Vec<(&'static str, &'static str, String)> {
     ];
     for (id, what, number) in [
         ("homeless", "Left here: they do not say which queue they belong to", tally.without_destination),
-        ("missing", "Left here: their queue does not exist", tally.missing_destination),
+        ("missing", "Left here: their queue does not exist or cannot be served", tally.missing_destination),
         ("large", "Left here: their headers are too large for a copy", tally.too_large),
         ("unconfirmed", "Not confirmed in time; they may exist twice", tally.unconfirmed),
     ] {
@@ -239,4 +260,38 @@ fn of_fates(fates: &Fates) -> [(&'static str, &'static str, String); 5] {
         ("waiting", "Failed, and waiting for another attempt", count(fates.waiting)),
         ("unknown", "Fate unknown", count(fates.unknown())),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(tally: Tally, fates: Fates) -> (String, bool) {
+        let (run, unknown) = ("6fa15d2d04c8".to_owned(), fates.unknown());
+        in_words(&Phase::Replayed(Replayed { run, tally, fates, unknown, stopped: None, parked_again: Vec::new() }))
+    }
+
+    #[test]
+    fn a_fate_is_unknown_only_if_a_message_was_sent_and_nothing_was_heard_of_it() {
+        let tally = |matched, moved| Tally { matched, moved, missing_destination: matched - moved, ..Tally::default() };
+        let fates = |sent, handled| Fates { sent, handled, ..Fates::default() };
+        let all = ("It is done: every message was handled.".to_owned(), false);
+        assert_eq!(ended(tally(3, 3), fates(3, 3)), all);
+        assert_eq!(ended(tally(3, 2), fates(2, 2)), (format!("It is done. {SOME_STAY}"), true));
+        assert_eq!(ended(tally(3, 0), fates(0, 0)), (format!("It is done. {SOME_STAY}"), true));
+        let (words, is_bad) = ended(tally(3, 3), fates(3, 2));
+        assert!(is_bad && words.starts_with("It is done. Not every message's fate is known"), "{words}");
+        assert!(words.contains("6fa15d2d04c8") && !words.contains(SOME_STAY), "{words}");
+        let (words, _) = ended(tally(3, 2), fates(2, 1));
+        assert!(words.contains("fate is known") && words.ends_with(SOME_STAY), "{words}");
+    }
+
+    #[test]
+    fn every_fate_but_success_is_named() {
+        let tally = Tally { matched: 6, moved: 6, ..Tally::default() };
+        let fates = Fates { sent: 6, handled: 3, parked_again: 1, discarded: 1, waiting: 1 };
+        let said = "It is done. Some messages have parked again. Some messages were discarded by their handler. Some messages have failed, \
+                    and wait for another attempt.";
+        assert_eq!(ended(tally, fates), (said.to_owned(), true));
+    }
 }

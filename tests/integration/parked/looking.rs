@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::parked::{ImportRequest, ListRequest, ParkedError};
+use rehop::parked::{DiscardRequest, ImportRequest, ListRequest, ParkedError};
 use rehop::testing::{Broker, Publish, eventually};
+use tokio::time::timeout;
 
 use super::{never, numbered};
 use crate::support::{Fixture, SOON, not_tried};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_is_the_head_of_the_queue_and_a_look_at_a_part_keeps_the_order() {
-    let fixture = Fixture::new("window").await;
+async fn a_scan_is_the_head_of_the_queue_and_a_look_at_a_part_keeps_the_order() {
+    let fixture = Fixture::new("scan").await;
     fixture.park(numbered(20)).await;
     let mut request = ListRequest::default();
-    (request.window, request.rows) = (Some(8), 3);
+    (request.scan, request.rows) = (Some(8), 3);
     for _ in 0..3 {
         let listing = fixture.operator().with_prefetch(3).list(&request).await.unwrap();
         assert_eq!((listing.depth, listing.looked_at, listing.matched), (20, 8, 8));
@@ -52,7 +53,7 @@ async fn a_look_that_is_dropped_gives_everything_back() {
     fixture.park(numbered(30)).await;
     let operator = fixture.operator().with_prefetch(5);
     for millis in [1, 5, 20, 50, 80] {
-        let _ = tokio::time::timeout(Duration::from_millis(millis), operator.list(&ListRequest::default())).await;
+        let _ = timeout(Duration::from_millis(millis), operator.list(&ListRequest::default())).await;
     }
     fixture.has_depth(&fixture.parked(), 30).await;
     // The lock goes with its connection, which the broker may close a little later.
@@ -85,15 +86,16 @@ async fn a_message_is_shown_with_its_history_its_headers_and_its_body_and_secret
         .await
         .unwrap();
     let chain = &listing.messages[0].chain;
-    let details = fixture.operator().show(chain, None).await.unwrap();
-    let json = serde_json::to_value(&details[0]).unwrap();
+    let shown = fixture.operator().show(chain, None).await.unwrap();
+    let json = serde_json::to_value(&shown.messages[0]).unwrap();
     assert_eq!(
         (&json["reason"], &json["history"][0]["message"], &json["message_id"]),
         (&"permanent".into(), &"no".into(), &"seven".into())
     );
     assert_eq!((&json["headers"]["authorization"], &json["headers"]["tenant"]), (&"***".into(), &"a".into()));
     assert_eq!(json["body"]["json"], serde_json::json!({"id": 7, "password": "***"}));
-    let revealed = serde_json::to_value(&fixture.operator().reveal().show(chain, None).await.unwrap()[0]).unwrap();
+    let revealed = fixture.operator().reveal().show(chain, None).await.unwrap();
+    let revealed = serde_json::to_value(&revealed.messages[0]).unwrap();
     assert_eq!(
         (&revealed["headers"]["authorization"], &revealed["body"]["json"]["password"]),
         (&"hunter2".into(), &"hunter2".into())
@@ -158,4 +160,34 @@ async fn a_list_shows_how_far_it_is_and_ends_when_it_has_as_many_as_are_wanted()
     let listing = fixture.operator().list(&request).await.unwrap();
     assert_eq!((listing.depth, listing.looked_at, listing.matched), (1_500, 7, 7));
     fixture.has_depth(&fixture.parked(), 1_500).await;
+}
+
+/// A queue with a single active consumer has messages for no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_queue_whose_messages_another_consumer_gets_ends_in_time() {
+    let mut fixture = Fixture::new("taken").await;
+    let arguments = serde_json::json!({"x-queue-type": "quorum", "x-single-active-consumer": true});
+    fixture.client.declare_queue(&fixture.parked(), arguments).await.unwrap();
+    let message = |number: u32| Publish::to_queue(fixture.parked()).body(number.to_string());
+    fixture.client.publish_many((0..3).map(message)).await.unwrap();
+    let url = fixture.settings.broker.url.expose();
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    channel.basic_qos(1, lapin::options::BasicQosOptions::default()).await.unwrap();
+    let options = lapin::options::BasicConsumeOptions::default();
+    let consuming = channel.basic_consume(fixture.parked().into(), "".into(), options, Default::default());
+    let _consumer = consuming.await.unwrap();
+    fixture.has_depth(&fixture.parked(), 2).await;
+
+    // Messages are held for half of it.
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
+    fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
+    let operator = fixture.operator();
+    let listing = timeout(SOON, operator.list(&ListRequest::default())).await.expect("the list ends").unwrap();
+    assert_eq!((listing.depth, listing.looked_at), (2, 0));
+    let request = DiscardRequest::default();
+    let discarded = timeout(SOON, operator.discard(&request, |_| {}, never())).await.expect("the discard ends");
+    let error = discarded.unwrap_err();
+    assert!(matches!(error, ParkedError::Incomplete { looked_at: 0, wanted: 2, .. }), "{error}");
+    fixture.has_depth(&fixture.parked(), 2).await;
 }

@@ -1,7 +1,9 @@
 //! Discards, edits, exports and imports.
 
+use std::collections::BTreeMap;
+
 use rehop::parked::{
-    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place,
+    DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, Planned,
     RampSettings, RestoreRequest,
 };
 use rehop::testing::{Publish, Received};
@@ -118,6 +120,46 @@ async fn a_stray_message_that_was_discarded_is_restored_to_the_strays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_discarded_from_a_queue_that_is_gone_stays_and_the_others_come_back_as_the_plan_says() {
+    let fixture = Fixture::new("restore-gone").await;
+    fixture.declare().await;
+    let of = |exchange: &str, body: &str| Publish::to(fixture.namespace.exchange(exchange), &fixture.queue).body(body);
+    // A parked message comes first, and its queue is the one that is gone.
+    fixture.client.publish_many(["one", "two"].map(|body| of("park", body))).await.unwrap();
+    fixture.client.publish(of("stray", "three")).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 2).await;
+    fixture.has_depth(&fixture.stray(), 1).await;
+    let stray = Parked::open(&fixture.settings, Place::Stray).unwrap();
+    for operator in [fixture.operator(), stray] {
+        operator.discard(&DiscardRequest::default(), |_| {}, never()).await.unwrap();
+    }
+    // Somebody has put this one there without rehop, so nothing says where it was.
+    fixture.client.publish(of("discarded", "four")).await.unwrap();
+    let discarded = fixture.namespace.exchange("discarded");
+    fixture.has_depth(&discarded, 4).await;
+    fixture.client.delete_queue(&fixture.parked()).await.unwrap();
+
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    let mut planning = ListRequest::all(Filter::default());
+    planning.planned = Some(Planned::Restore);
+    let plan = bin.list(&planning).await.unwrap();
+    assert_eq!(plan.destinations, BTreeMap::from([(fixture.stray(), 1)]));
+    assert_eq!(plan.missing_destinations, BTreeMap::from([(fixture.parked(), 2)]));
+    let restored = bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap();
+    let tally = &restored.tally;
+    assert_eq!((tally.matched, tally.moved, &restored.stopped), (4, 1, &None));
+    assert_eq!((plan.without_destination, tally.without_destination, tally.missing_destination), (1, 1, 2));
+    fixture.has_depth(&discarded, 3).await;
+    fixture.has_depth(&fixture.stray(), 1).await;
+
+    fixture.declare().await;
+    let restored = bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap();
+    assert_eq!((restored.tally.matched, restored.tally.moved, restored.tally.stayed()), (3, 2, 1));
+    assert_eq!(fixture.parked_bodies().await, ["one", "two"]);
+    fixture.has_depth(&discarded, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_edited_message_is_handled_and_its_original_is_kept() {
     let fixture = Fixture::new("edit").await;
     fixture.park(numbered(5)).await;
@@ -140,6 +182,22 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     let (kept, original) = bin.body(&chain).await.unwrap();
     assert_eq!((kept.reason.as_str(), &original[..]), ("permanent", &b"order 2"[..]));
     run.stop().await;
+}
+
+/// The broker's answer about the first of these names would not fit into AMQP, and would end the connection; without its line end, the
+/// second would be another queue's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_for_a_queue_that_no_broker_can_be_asked_about_is_not_edited() {
+    let fixture = Fixture::new("edit-unsayable").await;
+    fixture.declare().await;
+    for (chain, queue) in [("one", "語".repeat(85)), ("two", format!("{}\n", fixture.queue))] {
+        let stray = Publish::to(fixture.stray(), "order.created").message_id(chain).header("return-to", queue);
+        fixture.client.publish(stray).await.unwrap();
+        let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
+        let error = operator.edit(&EditRequest::new(chain, "mended")).await.unwrap_err();
+        assert!(matches!(error, ParkedError::Broker(rehop::Error::Missing { .. })), "{error}");
+    }
+    fixture.has_depth(&fixture.stray(), 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

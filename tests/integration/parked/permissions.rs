@@ -7,7 +7,6 @@ use rehop::parked::{
 use rehop::testing::{Broker, Publish};
 
 use super::{never, numbered, ramp, request};
-use crate::integration::start::limited;
 use crate::support::{Fixture, not_tried};
 
 const README: &str = include_str!("../../../README.md");
@@ -25,16 +24,6 @@ fn documented(fixture: &Fixture) -> [String; 3] {
     let [configure, write, read] = patterns.collect::<Vec<_>>().try_into().expect("configure, write and read");
     // Where stray messages are looked at, their queue takes the place of the parked one.
     [format!(r"{configure}|^{namespace}\.stray$"), write, read]
-}
-
-impl Fixture {
-    /// Changes what the limited user may do.
-    async fn allow(&self, permissions: &[String; 3]) {
-        let user = self.settings.broker.username.as_deref().unwrap();
-        let [configure, write, read] = permissions;
-        let set = ["set_permissions", user, configure, write, read];
-        Broker::shared().await.rabbitmqctl(&set).await.unwrap();
-    }
 }
 
 #[track_caller]
@@ -61,7 +50,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     let run = fixture.serve_always(Ok(())).await;
 
     let documented = documented(&fixture);
-    limited(&mut fixture, "operator", documented.each_ref().map(String::as_str)).await;
+    fixture.limit("operator", documented.each_ref().map(String::as_str)).await;
     let operator = fixture.operator();
     let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
     let stray = Parked::open(&fixture.settings, Place::Stray).unwrap();
@@ -69,7 +58,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     rows.rows = 9;
     let listing = operator.list(&rows).await.unwrap();
     let chain = &listing.messages[2].chain;
-    assert_eq!((listing.matched, operator.show(chain, None).await.unwrap().len()), (6, 1));
+    assert_eq!((listing.matched, operator.show(chain, None).await.unwrap().matched), (6, 1));
     let mut exported = Vec::new();
     let export = |message| {
         exported.push(message);
@@ -83,7 +72,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     let without = async |kind: usize, resource: &str| {
         let mut permissions = documented.clone();
         permissions[kind] = format!("(?!^{}$)(?:{})", resource.replace('.', r"\."), documented[kind]);
-        fixture.allow(&permissions).await;
+        fixture.allow(permissions.each_ref().map(String::as_str)).await;
     };
     without(CONFIGURE, &lock).await;
     is_denied(&operator.list(&rows).await.unwrap_err(), &lock);
@@ -98,7 +87,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     fixture.has_depth(&fixture.parked(), 5).await;
     fixture.has_depth(&discarded, 1).await;
 
-    fixture.allow(&documented).await;
+    fixture.allow(documented.each_ref().map(String::as_str)).await;
     assert_eq!(bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap().tally.moved, 1);
     let edited = operator.edit(&EditRequest::new(chain.clone(), "mended")).await.unwrap();
     assert_eq!(edited.fates.handled, 1);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::parked::{Filter, ListRequest, Parked, Place, Progress, RampSettings, Stop};
+use rehop::parked::{Filter, ListRequest, Parked, Place, Planned, Progress, RampSettings, Stop};
 use rehop::testing::{Publish, Received, eventually};
 
 use super::{never, numbered, ramp, request};
@@ -110,6 +110,34 @@ async fn without_a_consumer_the_canary_is_unknown_and_nothing_else_is_sent() {
     fixture.has_depth(&fixture.parked(), 3).await;
 }
 
+/// A crash is a lost channel to the broker, and counts as this reject does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replayed_message_that_the_broker_parks_is_found_by_the_replay_whose_fate_for_it_is_unknown() {
+    let fixture = Fixture::new("crashing").await;
+    fixture.park(numbered(3)).await;
+    let mut request = request(RampSettings::none());
+    (request.filter.error, request.follow) = (Some("order 1".to_owned()), Duration::ZERO);
+    let replayed = fixture.operator().replay(&request, |_| {}, never()).await.unwrap();
+    assert_eq!((replayed.tally.moved, replayed.unknown), (1, 1));
+    fixture.has_depth(&fixture.parked(), 2).await;
+    let url = fixture.settings.broker.url.expose();
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let crashes = async || {
+        let got = channel.basic_get(fixture.queue.as_str().into(), lapin::options::BasicGetOptions::default()).await;
+        if let Some(got) = got.map_err(|error| error.to_string())? {
+            got.delivery.reject(lapin::options::BasicRejectOptions { requeue: true }).await.unwrap();
+        }
+        fixture.client.depth(&fixture.parked()).await.map(|depth| depth == 3).map_err(|error| error.to_string())
+    };
+    eventually(SOON, "the broker parks it", crashes).await.unwrap();
+    let mut listing = ListRequest::default();
+    (listing.filter, listing.rows) = (Filter::run(replayed.run), 9);
+    let found = fixture.operator().list(&listing).await.unwrap().messages;
+    let [message] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(message.reason, "delivery_limit");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unexpected_number_of_messages_stops_a_replay_before_it_sends_any() {
     let fixture = Fixture::new("expect").await;
@@ -145,6 +173,30 @@ async fn stray_messages_go_back_to_the_queue_that_they_were_on_the_way_to() {
     run.stop().await;
 }
 
+/// A filter asks where a message belongs, and not where the operator sends it: otherwise the plan would have selected others.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_that_an_operator_names_for_strays_changes_nothing_about_which_are_selected() {
+    let fixture = Fixture::new("stray-to").await;
+    fixture.declare().await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let lost = |body: &str| Publish::to(fixture.stray(), "order.created").body(body);
+    let strays = [lost("homeless"), lost("way").header("return-to", fixture.queue.as_str())];
+    fixture.client.publish_many(strays).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 2).await;
+    let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
+    for (destination, body, left) in [(fixture.queue.as_str(), "way", 1), ("", "homeless", 0)] {
+        let mut request = request(ramp(&[5]));
+        request.to = Some(fixture.queue.clone());
+        request.filter.destination = Some(destination.to_owned());
+        request.expect = Some(1);
+        let replayed = operator.replay(&request, |_| {}, never()).await.unwrap();
+        assert!(replayed.is_success() && replayed.tally.moved == 1, "{body}: {replayed:?}");
+        assert_eq!(seen.all().last().map(String::as_str), Some(body));
+        fixture.has_depth(&fixture.stray(), left).await;
+    }
+    run.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn strays_whose_queue_is_gone_stay_in_their_places_and_the_others_go_home_as_the_plan_says() {
     let fixture = Fixture::new("stray-gone").await;
@@ -168,7 +220,7 @@ async fn strays_whose_queue_is_gone_stay_in_their_places_and_the_others_go_home_
     let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
 
     let mut planning = ListRequest::all(Filter::default());
-    planning.check_destinations = true;
+    planning.planned = Some(Planned::Replay);
     let plan = operator.list(&planning).await.unwrap();
     assert_eq!(plan.destinations, BTreeMap::from([(home, 3)]));
     assert_eq!(plan.missing_destinations, BTreeMap::from([(gone.clone(), 2), (unsayable, 1)]));

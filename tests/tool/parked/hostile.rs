@@ -50,7 +50,14 @@ fn hostile() -> Vec<Publish> {
             .header("rehop-replay-run", EVIL)
             .header("x-death", json!([{ "reason": EVIL, "queue": EVIL, "time": -1 }, "absurd", []])),
         message("eight").body(format!("{{\"a\": \"{}\"}}", "\\u001b]0;owned\\u0007")),
+        // Times that no calendar has.
+        message("nine").header("rehop-errors", failures_at([i64::MIN, -1, i64::MAX])),
     ]
+}
+
+fn failures_at(times: [i64; 3]) -> String {
+    let record = |at: i64| json!({ "at": at, "attempt": 1, "class": "io", "message": "busy" });
+    Value::from(times.map(record).to_vec()).to_string()
 }
 
 fn bodies(messages: &[Received]) -> BTreeSet<Vec<u8>> {
@@ -97,6 +104,7 @@ async fn nothing_in_a_message_commands_the_terminal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_in_a_stray_message_commands_the_terminal() {
     let fixture = Fixture::new("hostile-stray").await;
+    let folder = Folder::of(&fixture);
     let said = message("said").header("rehop-exchange", EVIL).header("rehop-routing-key", EVIL);
     let routed = Publish { routing_key: EVIL.to_owned(), ..message("routed") };
     fixture.stray_directly([said, routed].map(|message| message.header("return-to", EVIL))).await;
@@ -126,6 +134,12 @@ async fn nothing_in_a_stray_message_commands_the_terminal() {
     assert_eq!(planned["missing_destinations"][EVIL], json!(2));
     let replayed = run(&["replay", "--stray", "--apply"]).await;
     assert_eq!(replayed.code(), 3, "{}", replayed.err);
+    // The broker's error repeats the name, and the log has the error.
+    let body = folder.0.join("body");
+    std::fs::write(&body, "mended").unwrap();
+    let edited = run(&["edit", "--stray", "said", "--apply", "--body", body.to_str().unwrap()]).await;
+    let error = edited.error(1);
+    assert!(error.contains("does not exist") && edited.err.contains("edit ended"), "{}", edited.err);
     fixture.has_depth(&fixture.stray(), 2).await;
 }
 
@@ -199,15 +213,30 @@ async fn strays_that_name_any_number_of_queues_fill_neither_a_plan_nor_the_memor
     let fixture = Fixture::new("hostile-homes").await;
     let strays = (0..1_010).map(|n| message("lost").header("return-to", format!("{}-{n}", fixture.queue)));
     fixture.stray_directly(strays).await;
-    let listed = fixture.tool(&["parked", "list", "--stray", "--window", "all", "--json"]).finished().await;
+    let listed = fixture.tool(&["parked", "list", "--stray", "--scan", "all", "--json"]).finished().await;
     let listed: Value = serde_json::from_str(&listed.out).unwrap();
     let named = listed["destinations"].as_object().unwrap().len();
     assert_eq!((named, &listed["other_destinations"], &listed["matched"]), (1_000, &json!(10), &json!(1_010)));
     let planned = fixture.tool(&["parked", "replay", "--stray"]).finished().await;
     assert_eq!(planned.code(), 0, "{}", planned.err);
     assert_eq!(planned.out.matches("1 cannot be sent: they belong to queue").count(), 1_000, "{}", planned.out);
-    let rest = "10 belong to further queues: a plan names and looks for 1,000 at most";
+    let rest = "10 belong to further queues: a plan names and looks up 1,000 at most";
     assert!(planned.out.contains(rest), "{}", planned.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_chain_fills_neither_the_output_nor_the_memory() {
+    let fixture = Fixture::new("hostile-chain").await;
+    fixture.park_directly((0..150).map(|n| message(format!("m-{n}")).header("rehop-chain-id", "forged"))).await;
+    let shown = fixture.parked_run("show", &["forged"]).await;
+    assert_eq!(shown.code(), 0, "{}", shown.err);
+    let bodies = (shown.out.matches("body, ").count(), shown.out.contains("m-99"), shown.out.contains("m-100"));
+    assert_eq!(bodies, (100, true, false), "{}", shown.out);
+    assert!(shown.out.contains("and 50 more messages of this chain: at most 100 are shown"), "{}", shown.out);
+    let json: Value = serde_json::from_str(&fixture.parked_run("show", &["forged", "--json"]).await.out).unwrap();
+    assert_eq!((&json["matched"], json["messages"].as_array().unwrap().len()), (&json!(150), 100));
+    let narrowed = fixture.parked_run("export", &["--chain", "forged", "--limit", "1"]).await;
+    assert_eq!((narrowed.code(), narrowed.out.lines().count()), (0, 1), "{}", narrowed.err);
 }
 
 /// The largest message that 4.0 and 4.3 accept without being configured.

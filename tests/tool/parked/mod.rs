@@ -120,7 +120,12 @@ async fn the_exit_status_says_how_a_replay_ended() {
     assert!(unexpected.out.contains("not the expected number"), "{}", unexpected.out);
     let nobody = fixture.parked_run("replay", &["--limit", "1", "--apply", "--canary", "0", "--follow", "100ms"]).await;
     assert_eq!(nobody.code(), 4, "{}", nobody.out);
-    assert!(nobody.out.contains("1 unknown"), "{}", nobody.out);
+    let (_, run) = nobody.out.split_once("replay ").unwrap();
+    let (run, rest) = run.split_once(':').unwrap();
+    let look = format!("rehop parked list --queue QUEUE --run {run} --scan all");
+    for part in [", 1 unknown\n1 unknown: they may still be in their queue", "parked by the broker in the end", &look] {
+        assert!(rest.contains(part), "{part:?} is missing: {}", nobody.out);
+    }
     let run = fixture.serve_always(Err(Failure::permanent("still wrong"))).await;
     fixture.has_depth(&fixture.parked(), 3).await;
     let again = fixture.parked_run("replay", &["--apply"]).await;
@@ -240,6 +245,37 @@ async fn a_discard_says_how_it_is_undone() {
     assert!(bare.out.contains("all 3 messages, 3 match"), "{}", bare.out);
     let other = fixture.parked_run("list", &["--destination", ""]).await;
     assert!(other.out.contains("0 match"), "{}", other.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_discarded_message_whose_queue_is_gone_stays_and_the_plan_of_a_restore_says_so() {
+    let fixture = Fixture::new("undo-gone").await;
+    fixture.park_directly(["one", "two"].map(message)).await;
+    fixture.stray_directly([message("three")]).await;
+    assert_eq!(fixture.parked_run("discard", &["--apply"]).await.code(), 0);
+    assert_eq!(fixture.tool(&["parked", "discard", "--stray", "--apply"]).finished().await.code(), 0);
+    fixture.client.delete_queue(&fixture.parked()).await.unwrap();
+    let restore = async |more: &[&str]| fixture.tool(&[&["parked", "restore"], more].concat()).finished().await;
+    let planned = restore(&[]).await;
+    assert_eq!(planned.code(), 0, "{}", planned.err);
+    for part in [
+        format!("1 would go back to queue {}", fixture.stray()),
+        format!("2 cannot be restored: they were discarded from queue {}, which does not exist", fixture.parked()),
+    ] {
+        assert!(planned.out.contains(&part), "{part:?} is missing: {}", planned.out);
+    }
+    let json: Value = serde_json::from_str(&restore(&["--json"]).await.out).unwrap();
+    assert_eq!(json["missing_destinations"], json!({ (fixture.parked()): 2 }));
+    let restored = restore(&["--apply", "--expect", "3"]).await;
+    assert_eq!(restored.code(), 3, "{}{}", restored.out, restored.err);
+    let stay = "1 restored\n2 stay: the queue that they were discarded from does not exist or cannot be served; declare it again";
+    assert_eq!(restored.out.trim(), stay);
+    assert!(restored.err.lines().any(|line| line.contains("restore ended") && line.contains("stayed=2")));
+    let json: Value = serde_json::from_str(&restore(&["--apply", "--json"]).await.out).unwrap();
+    assert_eq!((&json["moved"], &json["missing_destination"]), (&json!(0), &json!(2)));
+    fixture.declare().await;
+    assert_eq!(restore(&["--apply", "--expect", "2"]).await.code(), 0);
+    fixture.has_depth(&fixture.parked(), 2).await;
 }
 
 /// The discarded queue takes a part and refuses the rest.

@@ -1,6 +1,7 @@
-//! Which of the work queues that messages belong to exist.
+//! Which of the queues that messages are to go to exist: work queues, and those that a restore brings messages back to.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::parked::session::Session;
@@ -13,62 +14,88 @@ const REMEMBERED: usize = 1_000;
 /// their code).
 const LONGEST_BEYOND_ASCII: usize = 100;
 
-/// What is known of work queues.
+/// How long a queue that cannot be served counts as one. Its node may be back soon, and many messages may name it.
+const UNAVAILABLE_FOR: Duration = Duration::from_secs(10);
+
+/// What is known of queues.
 #[derive(Debug, Default)]
-pub(super) struct WorkQueues {
+pub(super) struct Queues {
     existing: HashSet<String>,
     missing: HashSet<String>,
+    /// Since when these could not be served.
+    unavailable: HashMap<String, Instant>,
 }
 
-impl WorkQueues {
+impl Queues {
     /// The queues that exist.
     pub(super) fn existing(&self) -> &HashSet<String> {
         &self.existing
     }
 
-    /// Makes sure that a queue exists.
+    /// Checks that a queue exists.
     ///
     /// # Errors
     ///
     /// When it does not.
     pub(super) async fn require(&mut self, session: &Session, queue: &str) -> Result<(), Error> {
         if !self.existing.contains(queue) {
-            look(session, queue).await?;
+            require(session, queue).await?;
             remember(&mut self.existing, queue);
         }
         Ok(())
     }
 
-    /// Whether a queue that a message names exists.
+    /// Whether a queue that a message names exists, and can be served.
     pub(super) async fn has(&mut self, session: &Session, queue: &str) -> Result<bool, Error> {
         if self.existing.contains(queue) {
             return Ok(true);
         }
-        if self.missing.contains(queue) {
+        let is_unavailable = |since: &Instant| since.elapsed() < UNAVAILABLE_FOR;
+        if self.missing.contains(queue) || self.unavailable.get(queue).is_some_and(is_unavailable) {
             return Ok(false);
         }
-        let is_there = exists(session, queue).await?;
+        let is_there = match require(session, queue).await {
+            Err(Error::Unavailable { .. }) => {
+                self.unavailable.retain(|_, since| is_unavailable(since));
+                if self.unavailable.len() < REMEMBERED {
+                    self.unavailable.insert(queue.to_owned(), Instant::now());
+                }
+                return Ok(false);
+            }
+            looked => is_there(looked)?,
+        };
         remember(if is_there { &mut self.existing } else { &mut self.missing }, queue);
         Ok(is_there)
     }
 }
 
-/// Whether a queue that a message names exists; yes, if the permission to look is missing. Anyone may have written the name.
+/// Whether a queue that a message names exists, and can be served. Yes if the permission to look is missing. Anyone may have written the
+/// name.
 pub(super) async fn exists(session: &Session, queue: &str) -> Result<bool, Error> {
-    if !may_be_asked(queue) {
-        return Ok(false);
-    }
-    match look(session, queue).await {
+    is_there(require(session, queue).await)
+}
+
+fn is_there(looked: Result<(), Error>) -> Result<bool, Error> {
+    match looked {
         Ok(()) => Ok(true),
+        Err(Error::Unavailable { .. }) => Ok(false),
         // The broker refuses only a look at another connection's exclusive queue, which is nobody's work queue.
         Err(Error::Missing { .. } | Error::Refused { .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Fails if the queue does not exist. Without the permission to look it counts as existing: the alternate exchange keeps what finds no
+/// Checks that a queue exists. Without the permission to look it counts as existing: the alternate exchange keeps what finds no
 /// queue.
-async fn look(session: &Session, queue: &str) -> Result<(), Error> {
+///
+/// # Errors
+///
+/// When it does not.
+pub(super) async fn require(session: &Session, queue: &str) -> Result<(), Error> {
+    if !may_be_asked(queue) {
+        let problem = "the broker cannot be asked about such a name".to_owned().into();
+        return Err(Error::Missing { what: format!("looking at queue {queue:?}"), problem });
+    }
     match session.depth(queue).await {
         Ok(_) | Err(Error::Permission { .. }) => Ok(()),
         Err(error) => Err(error),
