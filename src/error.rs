@@ -283,11 +283,19 @@ fn of_each(tried: &[Error]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// The text of an error of lapin's. It names no credentials: only the URL has them.
+/// The text of an error of lapin's, on one line. The broker repeats names that anyone may have written, so characters that a terminal obeys
+/// or does not show are escaped. It names no credentials: only the URL has them.
 pub(crate) fn describe(error: &lapin::Error) -> String {
-    match error.kind() {
+    let text = match error.kind() {
         lapin::ErrorKind::IOError(error) => error.to_string(),
         lapin::ErrorKind::ProtocolError(answer) => answer.get_message().to_string(),
         _ => error.to_string(),
-    }
+    };
+    text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
+        match c {
+            '"' | '\'' | '\\' => safe.push(c),
+            c => safe.extend(c.escape_debug()),
+        }
+        safe
+    })
 }

@@ -238,7 +238,7 @@ impl RetryPolicy {
     /// ```
     pub fn outcome_of<T>(&self, message: &Message<T>, result: &Result<(), Failure>) -> Outcome {
         let now = message.source.now();
-        Outcome::of(decide(self, &message.delivery.ledger, result, now, Draw::MIDDLE), now)
+        Outcome::of(decide(self, &message.delivery.ledger, result, now, None, Draw::MIDDLE), now)
     }
 }
 

@@ -203,7 +203,6 @@ impl Service {
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
         for (index, QueuePlan { config, handler, topology }) in indexes.into_iter().zip(plans) {
             let state = status.state(&config.queue);
-            let ack_timeout_of_queue = AckTimeout::new(ack_timeout);
             let unsettled = Unsettled::new(config.order.is_kept());
             let shared = (&publisher, &publishing, &receipts, intake.settling_waits(index));
             let context = QueueContext::new(settings, config, handler, shared, &instruments, &summary, state)?;
@@ -217,10 +216,10 @@ impl Service {
                 topology,
                 shutdown: shutdown.clone(),
                 answer_timeout: consuming.answer_timeout(),
-                ack_timeout: ack_timeout_of_queue,
+                ack_timeout: AckTimeout::new(ack_timeout),
                 unsettled: Mutex::new(unsettled),
             };
-            workers.spawn(Worker { queue, consuming: consuming.clone(), ack_timeout }.run());
+            workers.spawn(Worker { queue, consuming: consuming.clone() }.run());
         }
         // Ends with the run.
         let mut background = JoinSet::new();

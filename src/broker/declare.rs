@@ -157,9 +157,17 @@ impl Part<'_> {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) part: String,
-    /// The work queue itself failed, so nothing can be consumed.
+    /// The work queue itself failed.
     pub(crate) is_of_work_queue: bool,
     pub(crate) error: Error,
+}
+
+impl Failure {
+    /// Whether the queue must not be consumed. A user who may neither declare nor check it may still consume it; subscribing shows whether
+    /// that is so.
+    pub(crate) fn keeps_from_consuming(&self) -> bool {
+        self.is_of_work_queue && !matches!(self.error, Error::Permission { .. })
+    }
 }
 
 struct Declarer {
@@ -287,4 +295,21 @@ pub(crate) fn table(arguments: &Arguments) -> Result<FieldTable, Error> {
         table.insert(short(argument)?, value);
     }
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Problem;
+
+    #[test]
+    fn a_queue_that_may_not_be_declared_again_may_still_be_consumed() {
+        let keeps = |is_of_work_queue, error| {
+            Failure { part: "queue \"orders\"".to_owned(), is_of_work_queue, error }.keeps_from_consuming()
+        };
+        let (what, problem) = ("declaring".to_owned(), Problem::from("no".to_owned()));
+        let missing = Error::Missing { what: what.clone(), problem: problem.clone() };
+        assert!(keeps(true, missing.clone()) && !keeps(false, missing));
+        assert!(!keeps(true, Error::Permission { what, problem }));
+    }
 }

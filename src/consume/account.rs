@@ -1,5 +1,7 @@
 //! What is counted, logged and reported when a delivery has ended.
 
+use std::time::Instant;
+
 use crate::consume::attempt::Attempt;
 use crate::consume::settle::Settled;
 use crate::failure::Failure;
@@ -12,15 +14,21 @@ use crate::wire::receipt::Parking;
 impl Attempt {
     /// Counts what became of the delivery, logs its failure, and tells the service of it: here and nowhere else.
     pub(crate) fn account(&self, settled: Settled, failure: Option<&Failure>) {
-        let (context, ledger, chain) = (&self.context, &self.delivery.ledger, &self.chain.id);
+        let (context, ledger, chain) = (&self.context, &self.delivery.ledger, &*self.chain.id);
         let (queue, attempt) = (context.config.queue.as_str(), ledger.attempt());
         let error = failure.map(Failure::message).unwrap_or_default();
         let outcome = match settled {
             Settled::Done(outcome) => outcome,
             Settled::GivenUp(why) => {
                 context.summary.update(|summary| summary.too_late += 1);
-                let why = why.text();
-                tracing::warn!(queue, %chain, attempt, error, "the message was not settled, because {why}; it comes again");
+                let (why, advice) = (why.text(), why.advice(context.config.counts_deliveries));
+                tracing::warn!(
+                    queue,
+                    chain,
+                    attempt,
+                    error,
+                    "the message was not settled, because {why}; it comes again{advice}"
+                );
                 return;
             }
         };
@@ -31,13 +39,13 @@ impl Attempt {
         }
         context.metrics.settled(outcome, attempt, Timestamp::now().since(ledger.first_seen));
         match outcome {
-            Outcome::Ack => tracing::trace!(queue, %chain, attempt, "message handled"),
+            Outcome::Ack => tracing::trace!(queue, chain, attempt, "message handled"),
             Outcome::Requeue | Outcome::Wait(_) => self.log_retry(outcome, failure),
             Outcome::Defer(delay) => {
-                tracing::debug!(queue, %chain, attempt, delay_ms = delay.as_millis(), error, "message deferred");
+                tracing::debug!(queue, chain, attempt, delay_ms = delay.as_millis(), error, "message deferred");
             }
-            Outcome::Park(reason) => tracing::warn!(queue, %chain, attempt, %reason, error, "message parked"),
-            Outcome::Discard(reason) => tracing::warn!(queue, %chain, attempt, %reason, error, "message discarded"),
+            Outcome::Park(reason) => tracing::warn!(queue, chain, attempt, %reason, error, "message parked"),
+            Outcome::Discard(reason) => tracing::warn!(queue, chain, attempt, %reason, error, "message discarded"),
         }
         self.report(outcome, failure);
     }
@@ -56,20 +64,25 @@ impl Attempt {
 
     /// The first failure of a class has a line, and each has one for those who debug.
     fn log_retry(&self, outcome: Outcome, failure: Option<&Failure>) {
-        let (queue, chain, attempt) = (&self.context.config.queue, &self.chain.id, self.delivery.ledger.attempt());
+        let (queue, chain, attempt) = (&self.context.config.queue, &*self.chain.id, self.delivery.ledger.attempt());
         let outcome = outcome.as_str();
         let Some(failure) = failure else {
-            tracing::debug!(queue, %chain, attempt, outcome, "the wait goes on in another wait queue");
+            tracing::debug!(queue, chain, attempt, outcome, "the wait goes on in another wait queue");
             return;
         };
         let (class, error) = (failure.class(), failure.message());
-        if self.context.failures.is_first(class, Timestamp::now()) {
+        if self.context.failures.is_first(class, Instant::now()) {
             tracing::info!(
-                queue, class, %chain, attempt, outcome, error,
+                queue,
+                class,
+                chain,
+                attempt,
+                outcome,
+                error,
                 "attempt failed; it is retried, and further failures of this class are counted once a minute"
             );
         } else {
-            tracing::debug!(queue, class, %chain, attempt, outcome, error, "attempt failed; it is retried");
+            tracing::debug!(queue, class, chain, attempt, outcome, error, "attempt failed; it is retried");
         }
     }
 

@@ -36,6 +36,11 @@ impl AckTimeout {
         if is_ordered { limit } else { limit / 2 }
     }
 
+    /// Whether a session that lasted this long may have ended because of the timeout.
+    pub(crate) fn may_have_ended(&self, session: Duration) -> bool {
+        session > self.settle_limit() / 2
+    }
+
     /// Notes that the broker took back a message after this time. Returns whether this is shorter than what was known.
     pub(crate) fn shown(&self, timeout: Duration) -> bool {
         self.known.fetch_min(millis(timeout), Ordering::Relaxed) > millis(timeout)
@@ -163,6 +168,14 @@ mod tests {
     fn a_delivery_may_wait_for_half_of_the_timeout_and_in_an_ordered_queue_for_nearly_all_of_it() {
         let timeout = AckTimeout::new(seconds(200));
         assert_eq!([true, false].map(|is_ordered| timeout.hold_limit(is_ordered).as_secs()), [190, 95]);
+    }
+
+    #[test]
+    fn a_session_may_have_ended_over_the_shortest_timeout_that_is_known() {
+        let timeout = AckTimeout::new(seconds(200));
+        assert_eq!([95, 96].map(|lasted| timeout.may_have_ended(seconds(lasted))), [false, true]);
+        timeout.shown(seconds(20));
+        assert_eq!([9, 10].map(|lasted| timeout.may_have_ended(seconds(lasted))), [false, true]);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub(crate) struct QueueContext {
     pub(crate) failures: Arc<FailureLog>,
     /// Messages that wait in the work queue.
     pub(crate) early: EarlyReturns,
+    /// For how long after its arrival a delivery may be held before another attempt begins, if messages wait in the process.
+    pub(crate) hold_limit: Option<Duration>,
 }
 
 /// The names that this queue's copies need, in AMQP's form: one that is too long is an error before anything is consumed.
@@ -100,8 +102,8 @@ impl QueueContext {
             max_age: config.policy.max_age,
             counts_deliveries: config.counts_deliveries,
             counts_waits: config.policy.strategy.delayed_return().is_some(),
-            hold_limit: config.hold_limit(settings.broker.consumer_timeout),
         };
+        let hold_limit = config.hold_limit(settings.broker.consumer_timeout);
         let metrics = QueueMetrics::new(instruments.clone(), queue);
         metrics.consuming(false);
         Ok(Self {
@@ -127,6 +129,7 @@ impl QueueContext {
             warned: WarnOnce::default(),
             early: EarlyReturns::default(),
             failures: Arc::new(FailureLog::new(queue)),
+            hold_limit,
             config,
         })
     }

@@ -51,8 +51,8 @@ impl Attempt {
         let properties = match context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace) {
             Ok(properties) => properties,
             Err(error) => {
-                let (queue, chain) = (&context.config.queue, &self.chain.id);
-                tracing::error!(%queue, %chain, %error, "the message cannot wait; parking it");
+                let (queue, chain) = (&context.config.queue, &*self.chain.id);
+                tracing::error!(%queue, chain, %error, "the message cannot wait; parking it");
                 return self.park(Reason::Unpublishable, failure, wait.since);
             }
         };

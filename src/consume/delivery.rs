@@ -10,6 +10,7 @@ use crate::consume::attempt::{Attempt, Unacked};
 use crate::consume::hold::Held;
 use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settle::{GivenUp, Settled};
+use crate::consume::uncopied::Uncopied;
 use crate::decode::DecodeError;
 use crate::failure::Failure;
 use crate::handler::HandlerFuture;
@@ -32,7 +33,7 @@ pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<Give
     decided.decision = attempt.unheld(decided.decision);
     handler_ended(attempt.given_back(decided.decision));
     match attempt.close(decided).await {
-        Settled::GivenUp(GivenUp::Late) => Some(Left::Late(attempt.into_unacked())),
+        Settled::GivenUp(GivenUp::Late(how)) => Some(Left::Late(attempt.into_unacked(), how)),
         Settled::GivenUp(GivenUp::Lost) | Settled::Done(_) => None,
     }
 }
@@ -41,8 +42,8 @@ pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<Give
 pub(crate) enum Left {
     /// It stays in this process until its next attempt.
     Waiting(Held),
-    /// It is to be requeued now.
-    Late(Unacked),
+    /// Its copy was not confirmed in time.
+    Late(Unacked, Uncopied),
 }
 
 /// A message that goes back to its queue, and comes again.
@@ -63,7 +64,7 @@ impl Attempt {
     /// Decodes the body and calls the handler, unless something rules the attempt out, and decides what becomes of the message.
     async fn run(&self) -> Decided {
         let at = SystemTime::now();
-        if let Some(decision) = decide_before(self.policy(), &self.delivery.ledger, Timestamp::from(at)) {
+        if let Some(decision) = decide_before(self.policy(), &self.delivery.ledger, at.into(), self.hold_for()) {
             return Decided { decision, failure: None, at };
         }
         let result = match self.prepare() {
@@ -93,7 +94,7 @@ impl Attempt {
     /// Decides. A failure that asks for too long a delay says so in its text.
     fn decide(&self, result: Result<(), Failure>) -> Decided {
         let (at, draw) = (SystemTime::now(), Draw::new(rand::random()));
-        let decision = decide(self.policy(), &self.delivery.ledger, &result, Timestamp::from(at), draw);
+        let decision = decide(self.policy(), &self.delivery.ledger, &result, at.into(), self.hold_for(), draw);
         let failure = result.err().map(|failure| match decision {
             Decision::Park(Reason::DelayTooLong) => {
                 let is_ordered = self.context.config.order.is_kept();

@@ -1,9 +1,7 @@
 //! Which failures get a log line of their own, and which are counted. Pure: no I/O, no clock.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use crate::timestamp::Timestamp;
+use std::time::{Duration, Instant};
 
 /// How often the failures of a class are counted.
 pub(crate) const COUNTED_EVERY: Duration = Duration::from_secs(60);
@@ -21,7 +19,7 @@ pub(crate) struct FailureCounts(BTreeMap<String, Window>);
 
 #[derive(Debug)]
 struct Window {
-    since: Timestamp,
+    since: Instant,
     failures: u64,
 }
 
@@ -36,7 +34,7 @@ pub(crate) struct Count {
 
 impl FailureCounts {
     /// Takes a failure. True if it is the first of its class for a while, and gets a line of its own.
-    pub(crate) fn is_first(&mut self, class: &str, now: Timestamp) -> bool {
+    pub(crate) fn is_first(&mut self, class: &str, now: Instant) -> bool {
         let is_full = self.0.len() >= MAX_CLASSES && !self.0.contains_key(class);
         let class = if is_full { OTHER } else { class };
         if let Some(window) = self.0.get_mut(class) {
@@ -49,19 +47,19 @@ impl FailureCounts {
 
     /// The classes whose last line is a minute old. One that has not failed since is forgotten, so that its next failure is a first
     /// one again.
-    pub(crate) fn due(&mut self, now: Timestamp) -> Vec<Count> {
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<Count> {
         self.take(now, COUNTED_EVERY)
     }
 
     /// What is not counted yet when the run ends.
-    pub(crate) fn rest(&mut self, now: Timestamp) -> Vec<Count> {
+    pub(crate) fn rest(&mut self, now: Instant) -> Vec<Count> {
         self.take(now, Duration::ZERO)
     }
 
-    fn take(&mut self, now: Timestamp, age: Duration) -> Vec<Count> {
+    fn take(&mut self, now: Instant, age: Duration) -> Vec<Count> {
         let mut counts = Vec::new();
         self.0.retain(|class, window| {
-            let within = now.since(window.since);
+            let within = now.saturating_duration_since(window.since);
             if within < age {
                 return true;
             }
@@ -80,8 +78,10 @@ impl FailureCounts {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_millis(1_700_000_000_000) + Duration::from_secs(seconds)
+    /// A clock that starts now: it gives the time so many seconds later.
+    fn clock() -> impl Fn(u64) -> Instant {
+        let start = Instant::now();
+        move |seconds| start + Duration::from_secs(seconds)
     }
 
     fn count(class: &str, failures: u64, seconds: u64) -> Count {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_of_each_class_has_a_line_and_the_others_are_counted_each_minute() {
-        let mut counts = FailureCounts::default();
+        let (mut counts, at) = (FailureCounts::default(), clock());
         assert!(counts.is_first("http_503", at(0)));
         assert!(!counts.is_first("http_503", at(1)));
         assert!(counts.is_first("timeout", at(30)));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_class_that_has_not_failed_for_a_minute_has_a_line_again_when_it_fails() {
-        let mut counts = FailureCounts::default();
+        let (mut counts, at) = (FailureCounts::default(), clock());
         assert!(counts.is_first("timeout", at(0)));
         assert_eq!(counts.due(at(60)), [], "there was one failure, and it had a line");
         assert!(counts.is_first("timeout", at(61)));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_is_not_counted_yet_is_counted_at_the_end() {
-        let mut counts = FailureCounts::default();
+        let (mut counts, at) = (FailureCounts::default(), clock());
         counts.is_first("timeout", at(0));
         counts.is_first("busy", at(0));
         counts.is_first("timeout", at(1));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn classes_without_end_are_counted_together() {
-        let mut counts = FailureCounts::default();
+        let (mut counts, at) = (FailureCounts::default(), clock());
         for class in 0..MAX_CLASSES {
             assert!(counts.is_first(&format!("id-{class}"), at(0)));
         }

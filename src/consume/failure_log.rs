@@ -1,10 +1,9 @@
 //! Logs how often attempts have failed that have no log line of their own.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::consume::failure_counts::{Count, FailureCounts};
-use crate::timestamp::Timestamp;
 
 /// How often due counts are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -22,13 +21,13 @@ impl FailureLog {
     }
 
     /// Takes a failure. True if it gets a line of its own.
-    pub(crate) fn is_first(&self, class: &str, now: Timestamp) -> bool {
+    pub(crate) fn is_first(&self, class: &str, now: Instant) -> bool {
         self.with(|counts| counts.is_first(class, now))
     }
 
     /// Logs what is left when the run ends.
     pub(crate) fn end(&self) {
-        self.log(self.with(|counts| counts.rest(Timestamp::now())));
+        self.log(self.with(|counts| counts.rest(Instant::now())));
     }
 
     fn log(&self, counts: Vec<Count>) {
@@ -48,7 +47,7 @@ pub(crate) async fn log_counts(logs: Vec<Arc<FailureLog>>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         for log in &logs {
-            log.log(log.with(|counts| counts.due(Timestamp::now())));
+            log.log(log.with(|counts| counts.due(Instant::now())));
         }
     }
 }

@@ -22,6 +22,12 @@ pub(crate) struct Held {
 }
 
 impl Attempt {
+    /// For how long from now this process may hold the delivery for another attempt, if the queue's messages wait in it. The wall clock
+    /// may have jumped since the delivery arrived, so this is not measured by it.
+    pub(crate) fn hold_for(&self) -> Option<Duration> {
+        self.context.hold_limit.map(|limit| limit.saturating_sub(self.settler.arrived.elapsed()))
+    }
+
     /// Whether this process keeps the delivery for another attempt, and how long it waits until then. Without a wait it is an
     /// immediate attempt: with this strategy nothing is requeued, because the broker would forget what this process knows.
     ///
@@ -39,7 +45,8 @@ impl Attempt {
         let delay = wait.map_or(Duration::ZERO, |wait| wait.due.since(since));
         let ends = Instant::now() + delay + self.context.config.handler_timeout;
         let is_ordered = self.context.config.order.is_kept();
-        can_be_held(is_ordered, ends.into_std(), self.settler.until.into_std()).then_some(wait)
+        can_be_held(is_ordered, ends.into_std(), (self.settler.arrived + self.settler.settle_limit).into_std())
+            .then_some(wait)
     }
 
     /// What becomes of a delivery that would be held, and cannot be.

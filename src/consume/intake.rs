@@ -11,6 +11,7 @@ use crate::consume::attempt::Unacked;
 use crate::consume::delivery::{self, GivenBack, Left};
 use crate::consume::hold::Held;
 use crate::consume::inbox::{Fingerprint as _, Inbox, QueueIndex, Rules, Ticket};
+use crate::consume::uncopied::Uncopied;
 
 /// Holds what all queues of this process have delivered, and runs the handlers.
 ///
@@ -235,7 +236,8 @@ async fn run(unacked: Unacked, slot: Slot, aborted: CancellationToken) {
     };
     match left {
         Some(Left::Waiting(held)) => slot.hold(held),
-        Some(Left::Late(unacked)) => slot.requeue(&unacked),
+        Some(Left::Late(unacked, Uncopied::HandBack)) => slot.hand_back(&unacked),
+        Some(Left::Late(unacked, _)) => slot.requeue(&unacked),
         None => {}
     }
 }
@@ -270,6 +272,14 @@ impl Slot {
             self.intake.change(|inbox, _| inbox.requeue(ticket, unacked.delivery.fingerprint()));
         }
         unacked.settler.requeue();
+    }
+
+    /// The delivery was not settled in time, and goes back uncounted, because the count would exceed its limit.
+    fn hand_back(self, unacked: &Unacked) {
+        if let Some(ticket) = &self.ticket {
+            self.intake.change(|inbox, _| inbox.wait_in_queue(ticket, unacked.delivery.fingerprint()));
+        }
+        unacked.hand_back();
     }
 
     /// The delivery stays in this process until its next attempt. A service that is stopping makes none, and hands it back.

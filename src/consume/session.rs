@@ -26,7 +26,7 @@ use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{Fingerprint as _, QueueIndex, is_near_limit};
 use crate::consume::intake::Intake;
-use crate::consume::settler::{Settler, SettlingChannel};
+use crate::consume::settler::{CLOSE_DELAY, Settler, SettlingChannel};
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
 use crate::shutdown::Shutdown;
@@ -158,14 +158,20 @@ impl<'a> Session<'a> {
     /// runs here, because the next process gets the messages at once.
     pub(crate) async fn close(&self) {
         self.lost.cancel();
-        let closing = async {
-            self.queue.intake.all_dropped(self.queue.index).await;
+        let Session { queue, channel, .. } = self;
+        let settled = async {
+            queue.intake.all_dropped(queue.index).await;
             self.send_settlements();
-            self.channel.close(200, "done".into()).await
+            tokio::time::sleep(CLOSE_DELAY).await;
         };
-        // Without an answer the connection is gone, or soon will be; or a handler blocks its thread, and dropping the session closes the
-        // channel.
-        let _ = self.queue.shutdown.answer("closing a channel", self.queue.answer_timeout, closing).await;
+        // In vain if a handler blocks its thread; then dropping the session closes the channel, and so the connection is not waited for.
+        if tokio::time::timeout(queue.answer_timeout, settled).await.is_ok() {
+            // Without an answer the connection is gone, or soon will be.
+            let _ = queue
+                .shutdown
+                .answer("closing a channel", queue.answer_timeout, channel.close(200, "done".into()))
+                .await;
+        }
     }
 
     /// Sends the acks, rejects and nacks that were collected.
@@ -246,14 +252,22 @@ impl<'a> Session<'a> {
         let delivery = Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
         self.check_delay(&delivery);
         let unsettled = self.watch_hold(&delivery);
-        let until = Instant::now() + self.queue.ack_timeout.settle_limit();
+        let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
         let limit = context.config.policy.delivery_limit;
         let is_urgent = delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
         let (channel, lost) = (Arc::downgrade(&self.settling_channel), self.lost.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler { channel, tag: delivery_tag, lost, until, is_urgent, _unsettled: unsettled },
+            settler: Settler {
+                channel,
+                tag: delivery_tag,
+                lost,
+                arrived,
+                settle_limit,
+                is_urgent,
+                _unsettled: unsettled,
+            },
             in_flight: InFlight::new(context.clone()),
             context,
             held: None,

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::consume::attempt::Attempt;
 use crate::consume::copy::{PreparedCopy, Settlement};
+use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
+use crate::consume::settler::Settler;
+use crate::consume::uncopied::{Uncopied, when_impossible, when_late};
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
-use crate::settings::Declare;
 
 /// What reached the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,8 +22,8 @@ pub(crate) enum Settled {
 /// Why a delivery was not settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GivenUp {
-    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over. The delivery is to be requeued.
-    Late,
+    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
+    Late(Uncopied),
     /// The channel was gone. The broker has the message again.
     Lost,
 }
@@ -29,14 +31,28 @@ pub(crate) enum GivenUp {
 impl GivenUp {
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::Late => "the broker did not confirm the copy in time",
+            Self::Late(_) => "the broker did not confirm the copy in time",
             Self::Lost => "the channel was gone",
+        }
+    }
+
+    /// What to do about it, and what happens otherwise.
+    pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
+        match (self, counts_deliveries) {
+            (Self::Lost, _) => "",
+            (Self::Late(_), true) => {
+                "; if the broker refuses copies, an earlier line says why: repair that, because the message comes to its delivery limit"
+            }
+            (Self::Late(_), false) => {
+                "; if the broker refuses copies, an earlier line says why: repair that, because this queue counts no deliveries, so the \
+                 handler runs again each time"
+            }
         }
     }
 
     const fn error_type(self) -> &'static str {
         match self {
-            Self::Late => "timeout",
+            Self::Late(_) => "timeout",
             Self::Lost => "channel_closed",
         }
     }
@@ -63,14 +79,16 @@ impl Attempt {
         self.context.settleable().await;
         if let Some(copy) = settlement.copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
-            match Box::pin(self.send(copy)).await {
+            let if_late = self.when_late(outcome);
+            match Box::pin(self.send(copy, if_late)).await {
                 Sent::Confirmed => {}
+                Sent::GivenUp(GivenUp::Late(Uncopied::DeadLetter)) => return Box::pin(self.dead_letter(outcome)).await,
                 Sent::GivenUp(why) => {
                     // A requeue settles the delivery too, so it also waits until settling is allowed.
                     self.context.settleable().await;
                     return Settled::GivenUp(why);
                 }
-                Sent::Impossible => return Box::pin(self.dead_letter()).await,
+                Sent::Impossible => return Box::pin(self.settle_uncopied()).await,
             }
         }
         self.context.settleable().await;
@@ -101,7 +119,7 @@ impl Attempt {
         Settled::Done(outcome)
     }
 
-    async fn send(&self, copy: PreparedCopy) -> Sent {
+    async fn send(&self, copy: PreparedCopy, if_late: Uncopied) -> Sent {
         let PreparedCopy { outgoing, destination } = copy;
         let context = &self.context;
         let span = context.tracer.client(&self.chain, &self.span, "send", &destination);
@@ -110,7 +128,7 @@ impl Attempt {
         let published = tokio::select! {
             biased;
             () = self.settler.lost.cancelled() => Err(GivenUp::Lost),
-            () = self.late() => Err(GivenUp::Late),
+            () = self.late(if_late) => Err(GivenUp::Late(if_late)),
             published = context.publisher.publish(outgoing) => Ok(published),
         };
         let error_type = match &published {
@@ -122,7 +140,7 @@ impl Attempt {
         match published {
             Ok(Ok(())) => Sent::Confirmed,
             Ok(Err(error)) => {
-                tracing::error!(queue = %context.config.queue, chain = %self.chain.id, %error, "the message cannot be copied");
+                tracing::error!(queue = %context.config.queue, chain = &*self.chain.id, %error, "the message cannot be copied");
                 span.failed("unpublishable", error.to_string());
                 Sent::Impossible
             }
@@ -133,32 +151,59 @@ impl Attempt {
         }
     }
 
-    /// Returns shortly before the ack timeout is over: that of the settings, or a shorter one that the broker has shown. Never in an
-    /// ordered queue, where others would overtake it: its session then gives back all that it holds.
-    async fn late(&self) {
-        if self.context.config.order.is_kept() {
+    fn when_late(&self, outcome: Outcome) -> Uncopied {
+        let config = &self.context.config;
+        let redeliveries = self.context.contract.redeliveries_of(&self.delivery);
+        when_late(outcome, config.declare, config.order.is_kept(), redeliveries, config.policy.delivery_limit)
+    }
+
+    /// Returns when the confirm of a copy is not awaited any longer.
+    async fn late(&self, if_late: Uncopied) {
+        if if_late == Uncopied::Stay {
             return std::future::pending().await;
         }
-        tokio::time::sleep_until(self.settler.until).await;
-        // During an alarm nothing is refused, and lapin keeps the frames of each copy until it is over. So a message that went back would come
-        // again, and make one more copy each time.
         let publishing = &self.context.publishing;
-        while publishing.state().is_blocked {
-            publishing.unblocked().await;
-            // The confirms that were held up come now.
-            tokio::time::sleep(publishing.answer_timeout()).await;
+        let Settler { arrived, settle_limit, .. } = self.settler;
+        let time = CopyTime::new(self.context.config.order.is_kept(), arrived.into_std(), settle_limit);
+        let mut limit = CopyDeadline::new(time, Instant::now(), publishing.answer_timeout());
+        while let Some(at) = limit.ask_again_at(Instant::now(), publishing.state().is_blocked) {
+            tokio::time::sleep_until(at.into()).await;
         }
     }
 
-    /// Leaves a message that cannot be copied to the broker, which moves it as it is. A queue that rehop declares dead-letters
-    /// to its parked queue. Where any other queue dead-letters is unknown, so there the message is requeued after a pause.
-    async fn dead_letter(&self) -> Settled {
-        if self.context.config.declare == Declare::Existing {
-            tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
-            self.context.settleable().await;
-            return self.requeue();
+    /// Settles a message of which the broker accepts no copy.
+    async fn settle_uncopied(&self) -> Settled {
+        let config = &self.context.config;
+        match when_impossible(config.declare, config.order.is_kept()) {
+            Uncopied::DeadLetter => self.dead_letter(Outcome::Park(Reason::Unpublishable)).await,
+            Uncopied::Requeue => {
+                tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
+                self.context.settleable().await;
+                self.requeue()
+            }
+            Uncopied::HandBack | Uncopied::Stay => {
+                self.settler.lost.cancelled().await;
+                Settled::GivenUp(GivenUp::Lost)
+            }
         }
+    }
+
+    async fn dead_letter(&self, outcome: Outcome) -> Settled {
         self.context.settleable().await;
-        self.recorded("reject", || self.settler.dead_letter(), Outcome::Park(Reason::Unpublishable))
+        let settled = self.recorded("reject", || self.settler.dead_letter(), outcome);
+        // The next message of its line must not start while the broker may still bring this one back.
+        if self.context.config.order.is_kept() && !self.settler.is_carried_out().await {
+            // Otherwise the slot would be free before the session ends the whole line.
+            self.settler.lost.cancelled().await;
+            return Settled::GivenUp(GivenUp::Lost);
+        }
+        if let Settled::Done(_) = settled {
+            let (queue, chain) = (&self.context.config.queue, &*self.chain.id);
+            tracing::warn!(
+                %queue, chain,
+                "no copy was accepted, so the broker parks the message as it is, without its last failure in the headers"
+            );
+        }
+        settled
     }
 }

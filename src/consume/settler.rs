@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use lapin::Channel;
-use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions};
+use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions, ChannelFlowOptions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +20,9 @@ pub(crate) struct Settler {
     pub(crate) tag: u64,
     /// Cancelled when that channel is gone. Nothing can be settled any more, and the broker delivers the message again.
     pub(crate) lost: CancellationToken,
-    /// Soon after this the broker takes the delivery back, if its ack timeout is what the settings say.
-    pub(crate) until: Instant,
+    pub(crate) arrived: Instant,
+    /// Soon after this time the broker takes the delivery back, if its ack timeout is what was known on its arrival.
+    pub(crate) settle_limit: Duration,
     /// Sent at once instead of being collected: the next crash may park the message.
     pub(crate) is_urgent: bool,
     /// Kept until the delivery is settled, if its session has to know.
@@ -48,11 +50,26 @@ impl Settler {
         self.settle(Settlement::Nack)
     }
 
+    /// Returns once the broker does not bring back any more what was settled, whatever closes the channel. False if the channel was closed
+    /// before.
+    pub(crate) async fn is_carried_out(&self) -> bool {
+        let Some(channel) = self.channel.upgrade() else { return false };
+        let answered = channel.round_trip();
+        drop(channel);
+        let is_answered = answered.await;
+        tokio::time::sleep(CLOSE_DELAY).await;
+        is_answered
+    }
+
     /// False if the channel is gone.
     fn settle(&self, how: Settlement) -> bool {
         self.channel.upgrade().is_some_and(|channel| channel.settle(self.tag, how, self.is_urgent))
     }
 }
+
+/// How long a channel stays open after the last ack: quorum queues lose the acks of a channel, or of a connection, that closes
+/// right after them (4.3; 50 ms were enough).
+pub(crate) const CLOSE_DELAY: Duration = Duration::from_millis(200);
 
 /// So many settlements are not collected for longer, whatever else the runtime does.
 const MOST_COLLECTED: usize = 64;
@@ -100,6 +117,14 @@ impl SettlingChannel {
             });
         }
         true
+    }
+
+    /// Sends what was collected, and asks for an answer, which comes after the broker has read that. The question asks for deliveries to
+    /// go on, as they do anyway.
+    fn round_trip(&self) -> impl Future<Output = bool> + use<> {
+        self.send();
+        let channel = self.channel.clone();
+        async move { channel.channel_flow(ChannelFlowOptions { active: true }).await.is_ok() }
     }
 
     /// Sends what was collected. A session that closes calls this, because the task that would do it may not have run.

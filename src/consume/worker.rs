@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::broker::connection::{Link, pause};
 use crate::consume::session::{Session, SessionEnd, WorkQueue};
+use crate::consume::settler::CLOSE_DELAY;
 use crate::consume::summary::Stopped;
 use crate::error::Error;
 
@@ -14,15 +15,9 @@ use crate::error::Error;
 /// breaks the connection when it is delivered, as headers over the frame limit do, would break it several times a second.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a channel stays open after the last ack: quorum queues lose the acks of a channel, or of a connection, that closes
-/// right after them (4.3; 50 ms were enough).
-const CLOSE_DELAY: Duration = Duration::from_millis(200);
-
 pub(crate) struct Worker {
     pub(crate) queue: WorkQueue,
     pub(crate) consuming: Arc<Link>,
-    /// The broker's ack timeout.
-    pub(crate) ack_timeout: Duration,
 }
 
 impl Worker {
@@ -48,13 +43,10 @@ impl Worker {
                         SessionEnd::Stopped => {
                             self.queue.context.not_consuming(None);
                             self.finish(&session).await;
-                            if session.is_ordered() {
-                                session.close().await;
-                            }
                             return Ok(());
                         }
                         SessionEnd::Lost(error) => {
-                            may_have_timed_out = since.elapsed() > self.ack_timeout / 2;
+                            may_have_timed_out = self.queue.ack_timeout.may_have_ended(since.elapsed());
                             if session.has_taken() || since.elapsed() > STEADY_AFTER {
                                 failures = 0;
                             }
@@ -105,7 +97,11 @@ impl Worker {
                 summary.stopped = Stopped::GraceOver;
             });
         }
-        session.send_settlements();
-        shutdown.within(tokio::time::sleep(CLOSE_DELAY)).await;
+        if session.is_ordered() {
+            session.close().await;
+        } else {
+            session.send_settlements();
+            shutdown.within(tokio::time::sleep(CLOSE_DELAY)).await;
+        }
     }
 }

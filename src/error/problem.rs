@@ -93,6 +93,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_the_broker_repeats_commands_no_terminal() {
+        let text = "NOT_FOUND - no queue '\u{1b}]0;owned\u{7}\u{9b}2J\u{202e} \"ü語\"\\\n' in vhost '/'";
+        let answer = lapin::protocol::AMQPError::from_id(404, text.into()).unwrap();
+        let problem = Problem::from(&lapin::Error::from(lapin::ErrorKind::ProtocolError(answer)));
+        let shown = r#"NOT_FOUND - no queue '\u{1b}]0;owned\u{7}\u{9b}2J\u{202e} "ü語"\\n' in vhost '/'"#;
+        assert_eq!(problem.to_string(), shown);
+    }
+
+    #[test]
     fn a_problem_without_a_cause_ends_the_chain() {
         let error = crate::Error::Lost { what: "x".to_owned(), problem: "the channel was closed".to_owned().into() };
         assert_eq!(sources::<Problem>(&error), (vec!["the channel was closed".to_owned()], true));

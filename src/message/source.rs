@@ -20,7 +20,10 @@ impl Source {
     /// Whether a transient failure at this time would end the chain.
     pub(crate) fn is_last_attempt(&self, ledger: &Ledger, now: Timestamp) -> bool {
         let failed = Err(Failure::transient("asks for no delay"));
-        !matches!(decide(&self.policy, ledger, &failed, now, Draw::MIDDLE), Decision::Requeue | Decision::Wait { .. })
+        !matches!(
+            decide(&self.policy, ledger, &failed, now, None, Draw::MIDDLE),
+            Decision::Requeue | Decision::Wait { .. }
+        )
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -73,12 +73,21 @@ pub(crate) enum Decision {
 /// Decides before an attempt. An expired message is not attempted. One whose wait is not over waits again: no tier was long enough
 /// for the whole wait, a binding of the ladder was missing, or the clock that began it runs ahead of this one. If the policy cannot
 /// make what is left of the wait, because it is not the policy that began it, the message is parked: no attempt comes early.
-pub(crate) fn decide_before(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp) -> Option<Decision> {
+///
+/// `hold_for`: how long from now this process may hold the message. `None` if the queue's messages do not wait in the process.
+pub(crate) fn decide_before(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    now: Timestamp,
+    hold_for: Option<Duration>,
+) -> Option<Decision> {
     if is_expired_at(ledger, now) {
         return Some(end(policy.on_expired, Reason::Expired));
     }
     let due = ledger.wait_unfinished.filter(|due| *due > now)?;
-    let Some(Route { path, leg, total }) = route_asked(policy, ledger, due.since(now), now) else {
+    // The clock may have been put back since the message arrived. That makes no wait longer.
+    let due = ledger.wait.map_or(due, |wait| due.min(now + wait.left()));
+    let Some(Route { path, leg, total }) = route_asked(policy, due.since(now), hold_for) else {
         return Some(Decision::Park(Reason::DelayTooLong));
     };
     Some(if is_expired_at(ledger, now + total) {
@@ -88,12 +97,13 @@ pub(crate) fn decide_before(policy: &RetryPolicy, ledger: &Ledger, now: Timestam
     })
 }
 
-/// Decides after an attempt, or after a body that did not decode.
+/// Decides after an attempt, or after a body that did not decode. `hold_for` is as in [`decide_before`].
 pub(crate) fn decide(
     policy: &RetryPolicy,
     ledger: &Ledger,
     result: &Result<(), Failure>,
     now: Timestamp,
+    hold_for: Option<Duration>,
     draw: Draw,
 ) -> Decision {
     let Err(failure) = result else { return Decision::Ack };
@@ -114,7 +124,7 @@ pub(crate) fn decide(
             end(policy.on_expired, Reason::Expired)
         }
         Treatment::Defer if failure.retry_after().is_some() => {
-            defer(policy, ledger, failure.retry_after().unwrap_or_default(), now, draw)
+            defer(policy, ledger, failure.retry_after().unwrap_or_default(), now, hold_for, draw)
         }
         Treatment::Transient | Treatment::Requeue | Treatment::Defer
             if immediate_is_left && failure.retry_after().is_none() =>
@@ -122,7 +132,7 @@ pub(crate) fn decide(
             Decision::Requeue
         }
         Treatment::Transient | Treatment::Requeue | Treatment::Defer => {
-            wait(policy, ledger, failure.retry_after(), now, draw)
+            wait(policy, ledger, failure.retry_after(), now, hold_for, draw)
         }
     }
 }
@@ -137,7 +147,14 @@ pub(crate) fn give_back(policy: &RetryPolicy, redeliveries: Option<u32>) -> Deci
     }
 }
 
-fn wait(policy: &RetryPolicy, ledger: &Ledger, asked: Option<Duration>, now: Timestamp, draw: Draw) -> Decision {
+fn wait(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    asked: Option<Duration>,
+    now: Timestamp,
+    hold_for: Option<Duration>,
+    draw: Draw,
+) -> Decision {
     if is_canary(ledger) {
         return Decision::Park(Reason::Exhausted);
     }
@@ -146,26 +163,33 @@ fn wait(policy: &RetryPolicy, ledger: &Ledger, asked: Option<Duration>, now: Tim
     };
     let route = match asked {
         Some(asked) => {
-            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now), draw);
-            route_asked(policy, ledger, jittered, now)
+            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold_for), draw);
+            route_asked(policy, jittered, hold_for)
         }
         None => policy.strategy.route(policy.jitter.of_policy(*delay, range(policy, ledger), draw)),
     };
     away(policy, ledger, route, false, now)
 }
 
-fn defer(policy: &RetryPolicy, ledger: &Ledger, asked: Duration, now: Timestamp, draw: Draw) -> Decision {
+fn defer(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    asked: Duration,
+    now: Timestamp,
+    hold_for: Option<Duration>,
+    draw: Draw,
+) -> Decision {
     if is_canary(ledger) {
         return Decision::Park(Reason::Exhausted);
     }
     if ledger.defers >= policy.max_defers {
         return Decision::Park(Reason::DeferredTooOften);
     }
-    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now), draw);
-    let route = route_asked(policy, ledger, jittered, now);
+    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold_for), draw);
+    let route = route_asked(policy, jittered, hold_for);
     if route.is_some_and(|route| route.path == Path::Return) {
         // The broker counts what is returned to it, and nothing else would bound it.
-        return wait(policy, ledger, Some(asked), now, draw);
+        return wait(policy, ledger, Some(asked), now, hold_for, draw);
     }
     away(policy, ledger, route, true, now)
 }
@@ -184,15 +208,15 @@ fn range(policy: &RetryPolicy, ledger: &Ledger) -> Range {
 
 /// The wait for a delay that was asked for. Where the strategy would hold the message for longer than this process may, that is on the
 /// ladder, if there is one.
-fn route_asked(policy: &RetryPolicy, ledger: &Ledger, delay: Duration, now: Timestamp) -> Option<Route> {
+fn route_asked(policy: &RetryPolicy, delay: Duration, hold_for: Option<Duration>) -> Option<Route> {
     let route = policy.route_asked(delay)?;
-    let fits = route.path != Path::Hold || ledger.hold_until.is_none_or(|until| now + route.total <= until);
+    let fits = route.path != Path::Hold || hold_for.is_none_or(|left| route.total <= left);
     if fits { Some(route) } else { policy.used_ladder()?.route(delay) }
 }
 
 /// The longest delay that jitter may make: it makes no wait too long that would not be.
-fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp) -> Duration {
-    let held = ledger.hold_until.filter(|_| policy.used_ladder().is_none()).map(|until| until.since(now));
+fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp, hold_for: Option<Duration>) -> Duration {
+    let held = hold_for.filter(|_| policy.used_ladder().is_none());
     let alive = ledger.deadline.map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
     [held, alive].into_iter().flatten().fold(policy.longest_wait(), Duration::min)
 }

@@ -19,8 +19,6 @@ pub(crate) struct Ledger {
     pub(crate) defers: u32,
     /// Whether the message is a copy that rehop made. Only then are its other headers rehop's own.
     pub(crate) is_copy: bool,
-    /// Until when an attempt may begin if this process holds the message meanwhile. `None`: at any time.
-    pub(crate) hold_until: Option<Timestamp>,
     /// How often the broker has given the message back since it was last published. `None`: at least once, on a queue that does
     /// not count, as classic queues do not. Then nothing would bound immediate attempts, so there are none.
     pub(crate) redeliveries: Option<u32>,
@@ -68,8 +66,12 @@ impl Wait {
     /// When the whole wait will be over, if some of it is left after the leg that has just ended. What is left is never more than
     /// before that leg, less the leg. So each leg brings the end nearer, however far apart the clocks of two services are.
     pub(crate) fn unfinished(&self, now: Timestamp) -> Option<Timestamp> {
-        let left = self.due.since(self.since).saturating_sub(self.leg);
-        Some(self.due.min(now + left)).filter(|due| *due > now)
+        Some(self.due.min(now + self.left())).filter(|due| *due > now)
+    }
+
+    /// How much of the whole wait is left after this leg, by the clock that began the leg.
+    pub(crate) fn left(&self) -> Duration {
+        self.due.since(self.since).saturating_sub(self.leg)
     }
 }
 
@@ -81,7 +83,6 @@ impl Ledger {
             hop: 0,
             defers: 0,
             is_copy: false,
-            hold_until: None,
             redeliveries: Some(0),
             first_seen: now,
             first_failed: None,

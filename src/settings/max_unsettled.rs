@@ -49,6 +49,29 @@ impl QueueConfig {
         }
     }
 
+    /// Checks that a handler that takes all of its time leaves some to settle. `at` gives a key its path.
+    pub(super) fn check_handler_timeout(
+        &self,
+        ack_timeout: Duration,
+        at: &dyn Fn(&str) -> String,
+    ) -> Result<(), SettingsError> {
+        let limit = settle_limit(ack_timeout);
+        if self.handler_timeout < limit {
+            return Ok(());
+        }
+        let text = humantime::format_duration;
+        Err(SettingsError::invalid(
+            at("consume.handler_timeout"),
+            format!(
+                "{} is not below {}: broker.consumer_timeout is {}, and the broker would take a message back before what its handler \
+                 decided is carried out; lower it, or raise consumer_timeout on the broker and here",
+                text(self.handler_timeout),
+                text(limit),
+                text(ack_timeout)
+            ),
+        ))
+    }
+
     /// How many messages a queue that is ordered by keys may hold. All of them may have one key, and then run one after the other.
     /// Those that do not end within the ack timeout go back, which the broker counts, so none may be so far back that it is parked
     /// untried.
@@ -64,7 +87,7 @@ impl QueueConfig {
 mod tests {
     use super::*;
     use crate::retry::backoff::Backoff;
-    use crate::settings::{Jitter, WaitStrategy};
+    use crate::settings::{ConsumeSettings, Jitter, WaitStrategy};
 
     /// Each message may take 430 s: six attempts of a minute, and 70 s of waits.
     fn ordered(order: Order) -> Settings {
@@ -92,6 +115,25 @@ mod tests {
         let refused = resolve(1_770).unwrap_err();
         let says = ["consume.handler_timeout", "29m 30s", "broker.consumer_timeout is 30m"];
         assert!(says.iter().all(|part| refused.contains(part)), "{refused}");
+    }
+
+    #[test]
+    fn only_the_handler_timeout_that_is_in_effect_for_a_queue_has_to_fit_the_ack_timeout() {
+        let mut settings = Settings::default();
+        settings.consume.handler_timeout = Some(Duration::from_secs(3_600));
+        settings.queue_mut("orders").consume.handler_timeout = Some(Duration::from_secs(5));
+        let resolved = settings.resolve().unwrap();
+        assert_eq!(resolved.queue("orders").unwrap().handler_timeout, Duration::from_secs(5));
+        let refused = resolved.queue("bills").unwrap_err().to_string();
+        assert!(refused.starts_with("consume.handler_timeout: queue \"bills\": 1h is not below"), "{refused}");
+        let code = ConsumeSettings { handler_timeout: Some(Duration::from_secs(7)), ..ConsumeSettings::default() };
+        assert_eq!(resolved.queue_with("bills", &code, None).unwrap().handler_timeout, Duration::from_secs(7));
+        settings.queue_mut("orders").consume.handler_timeout = None;
+        let refused = settings.resolve().unwrap_err().to_string();
+        assert!(
+            refused.starts_with("queues.0.consume.handler_timeout: queue \"orders\": 1h is not below"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::address::{InvalidUrl, uris};
 use super::{
     BindingSettings, ConsumeSettings, Declare, LadderSettings, MaxAge, Order, QueueSettings, QueueType, RetrySettings,
-    Settings, SettingsError, settle_limit,
+    Settings, SettingsError,
 };
 use crate::duration::check_bounds;
 use crate::retry::backoff::Backoff;
@@ -45,7 +45,7 @@ impl Resolved {
             Some(config) => Ok(config.clone()),
             None => {
                 let settings = QueueSettings { queue: queue.to_owned(), ..QueueSettings::default() };
-                queue_config(&self.settings, &settings, "queue")
+                coherent_config(&self.settings, &settings, "").map_err(|error| error.of_queue(queue))
             }
         }
     }
@@ -91,11 +91,15 @@ impl Settings {
         ladder(&self.ladder)?;
         within("shutdown.grace", self.shutdown.grace, Duration::from_millis(100), hours(1))?;
         within("trace.max_age", self.trace.max_age, Duration::from_secs(1), hours(24 * 365))?;
-        queue_config(self, &unnamed(), "")?;
+        match self.queues.is_empty() {
+            // The program will name its queues, and these defaults will be in effect for them.
+            true => coherent_config(self, &unnamed(), "")?,
+            false => queue_config(self, &unnamed(), "")?,
+        };
         let mut queues: Vec<QueueConfig> = Vec::new();
         for (index, settings) in self.queues.iter().enumerate() {
             let key = format!("queues.{index}");
-            let config = queue_config(self, settings, &key).map_err(|error| error.of_queue(&settings.queue))?;
+            let config = coherent_config(self, settings, &key).map_err(|error| error.of_queue(&settings.queue))?;
             if queues.iter().any(|other| other.queue == config.queue) {
                 return Err(wrong(format!("{key}.queue"), format!("queue {:?} is listed twice", config.queue)));
             }
@@ -198,9 +202,24 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&name.len())
 }
 
-/// Resolves one queue. `key` is the path of its settings; empty for the defaults themselves.
+/// The path of a key below this one.
+fn below(key: &str, name: &str) -> String {
+    if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+}
+
+/// Resolves one queue, and checks that what is in effect for it fits together. `key` is the path of its settings; empty for the defaults
+/// themselves.
+fn coherent_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result<QueueConfig, SettingsError> {
+    let config = queue_config(settings, queue, key)?;
+    let (at, ack_timeout) = (|name: &str| below(key, name), settings.broker.consumer_timeout);
+    config.check_handler_timeout(ack_timeout, &at)?;
+    config.check_strategy(ack_timeout, &at)?;
+    Ok(config)
+}
+
+/// Resolves one queue, and checks each of its settings.
 fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result<QueueConfig, SettingsError> {
-    let at = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
+    let at = |name: &str| below(key, name);
     if !is_name(&queue.queue) {
         return Err(wrong(at("queue"), "a queue's name must be 1 to 255 bytes long"));
     }
@@ -235,22 +254,8 @@ fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result
     }
     let policy = policy(&settings.retry, &queue.retry, ladder(&settings.ladder)?, queue.declare, &at)?;
     let (prefetch, concurrency, handler_timeout) = consume(&settings.consume, &queue.consume, &at)?;
-    let enforced = settings.broker.consumer_timeout;
-    let limit = settle_limit(enforced);
-    if handler_timeout >= limit {
-        return Err(wrong(
-            at("consume.handler_timeout"),
-            format!(
-                "{} is not below {}: broker.consumer_timeout is {}, and the broker would take a message back before what its handler \
-                 decided is carried out; lower it, or raise consumer_timeout on the broker and here",
-                humantime::format_duration(handler_timeout),
-                humantime::format_duration(limit),
-                humantime::format_duration(enforced)
-            ),
-        ));
-    }
     let order = queue.consume.order.clone().or_else(|| settings.consume.order.clone()).unwrap_or_default();
-    let config = QueueConfig {
+    Ok(QueueConfig {
         queue: queue.queue.clone(),
         parked,
         declare: queue.declare,
@@ -261,9 +266,7 @@ fn queue_config(settings: &Settings, queue: &QueueSettings, key: &str) -> Result
         handler_timeout,
         counts_deliveries: queue.declare == Declare::Own || queue.queue_type == Some(QueueType::Quorum),
         order,
-    };
-    config.check_strategy(enforced, &at)?;
-    Ok(config)
+    })
 }
 
 impl RetryPolicy {

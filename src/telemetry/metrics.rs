@@ -255,6 +255,8 @@ impl PublisherMetrics {
 pub(crate) struct MoveMetrics {
     moved: Counter<u64>,
     attributes: Vec<KeyValue>,
+    /// Bounds how many queues are told apart: messages name them, and anyone may have written a message.
+    restored_to: Values,
 }
 
 impl MoveMetrics {
@@ -269,11 +271,19 @@ impl MoveMetrics {
         let mut attributes =
             vec![KeyValue::new(names::OPERATION, operation), KeyValue::new(names::PARKED_QUEUE, resting.to_owned())];
         attributes.extend(work_queue.map(|queue| KeyValue::new(names::DESTINATION_TEMPLATE, queue.to_owned())));
-        Self { moved: instruments.moved, attributes }
+        Self { moved: instruments.moved, attributes, restored_to: Values::default() }
     }
 
     /// So many messages were published elsewhere, or imported, and confirmed.
     pub(crate) fn moved(&self, count: u64) {
         self.moved.add(count, &self.attributes);
+    }
+
+    /// A message was moved back to this queue. It counts under this queue's name, not the discarded queue's.
+    pub(crate) fn restored(&self, queue: &str) {
+        let queue = KeyValue::new(names::PARKED_QUEUE, self.restored_to.bounded(queue));
+        let others = self.attributes.iter().filter(|it| it.key != queue.key).cloned();
+        let attributes: Vec<_> = others.chain([queue.clone()]).collect();
+        self.moved.add(1, &attributes);
     }
 }

@@ -62,7 +62,7 @@ pub async fn chain<T: Clone, H: Handler<T>>(message: MessageBuilder<T>, handler:
     let mut attempts = Vec::new();
     loop {
         let at = way.now.since(start);
-        if let Some(decision) = decide_before(&message.policy, &way.delivery.ledger, way.now) {
+        if let Some(decision) = decide_before(&message.policy, &way.delivery.ledger, way.now, None) {
             match way.go(decision, None) {
                 Outcome::Wait(_) | Outcome::Defer(_) => continue,
                 end => return ChainRun { attempts, end, ended_after: at },
@@ -72,7 +72,7 @@ pub async fn chain<T: Clone, H: Handler<T>>(message: MessageBuilder<T>, handler:
         let given = Message::new(message.body.clone(), way.delivery.clone(), Arc::new(source));
         let (number, hop) = (given.attempt(), given.hop());
         let result = handler.handle(given).await;
-        let decision = decide(&message.policy, &way.delivery.ledger, &result, way.now, Draw::MIDDLE);
+        let decision = decide(&message.policy, &way.delivery.ledger, &result, way.now, None, Draw::MIDDLE);
         let failure = result.err();
         let outcome = way.go(decision, failure.as_ref());
         attempts.push(AttemptRun { number, hop, at, outcome, failure });
@@ -153,7 +153,6 @@ fn contract<T>(message: &MessageBuilder<T>) -> Contract {
         max_age: message.policy.max_age,
         counts_deliveries: true,
         counts_waits: message.policy.strategy.delayed_return().is_some(),
-        hold_limit: None,
     }
 }
 

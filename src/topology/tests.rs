@@ -205,7 +205,6 @@ fn headers(route: Route, queue: &str) -> Headers {
         max_age: None,
         counts_deliveries: true,
         counts_waits: false,
-        hold_limit: None,
     };
     let address = Address { exchange: "shop".into(), routing_key: "order.created".into() };
     let delivery = Delivery {

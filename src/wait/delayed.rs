@@ -19,6 +19,8 @@ pub(crate) fn route(delay: Duration) -> Option<Route> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wait::Jitter;
+    use crate::wait::jitter::{Draw, Range};
 
     #[test]
     fn a_delay_is_kept_to_the_millisecond_up_to_24_days() {
@@ -28,5 +30,29 @@ mod tests {
         assert_eq!(total(LONGEST), Some(LONGEST));
         assert_eq!(total(LONGEST + Duration::from_nanos(1)), None);
         assert_eq!(LONGEST.as_secs() / (24 * 60 * 60), 24);
+    }
+
+    /// A policy whose first delay is 10 ms and whose longest is that of the plugin, after a wait of 15 ms.
+    #[test]
+    fn whatever_jitter_makes_of_a_delay_is_rounded_up_to_the_millisecond_and_has_a_route() {
+        let range =
+            Range { first: Duration::from_millis(10), longest: LONGEST, previous: Some(Duration::from_millis(15)) };
+        let check = |kind: Jitter, delay: Duration, draw: f64, expected: Duration| {
+            let route = route(kind.of_policy(delay, range, Draw::new(draw))).unwrap();
+            let path = Path::Delayed;
+            assert_eq!(route, Route { path, leg: expected, total: expected }, "{kind:?} of {delay:?} at {draw}");
+        };
+        let millis = Duration::from_millis;
+        check(Jitter::None, millis(10), 0.25, millis(10));
+        check(Jitter::Full, millis(10), 0.25, millis(8));
+        check(Jitter::Equal, millis(10), 0.25, millis(9));
+        check(Jitter::Decorrelated, millis(10), 0.25, millis(19));
+        for kind in [Jitter::None, Jitter::Full, Jitter::Equal] {
+            check(kind, LONGEST, 0.0, LONGEST);
+        }
+        for kind in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated] {
+            let asked = kind.of_asked(LONGEST - millis(1), LONGEST, Draw::new(0.9));
+            assert_eq!(route(asked).map(|route| route.total), Some(LONGEST), "{kind:?}");
+        }
     }
 }

@@ -31,8 +31,6 @@ pub(crate) struct Contract {
     pub(crate) counts_deliveries: bool,
     /// Whether messages wait in the queue itself. Then the broker's counts tell how often.
     pub(crate) counts_waits: bool,
-    /// For how long this process may hold a delivery before its last attempt begins, if messages wait in the process.
-    pub(crate) hold_limit: Option<Duration>,
 }
 
 /// The exchanges that deliver copies after a wait. All of them count, whatever the present strategy is, so that it can be changed

@@ -67,11 +67,10 @@ impl Contract {
     ) -> (Ledger, Address, Vec<Ignored>) {
         let mut reader = Reader::new(properties);
         let (redeliveries, waits) = self.returns(redelivered, &mut reader);
-        let hold_until = self.hold_limit.map(|limit| now + limit);
         let stated = reader.moment(&self.expiry_header);
         let Some(home) = self.home(address) else {
             let deadline = stated.or_else(|| reader.expiration(now)).or_else(|| self.deadline_from(now));
-            let ledger = Ledger { attempts: waits, hop: waits, redeliveries, deadline, hold_until, ..Ledger::new(now) };
+            let ledger = Ledger { attempts: waits, hop: waits, redeliveries, deadline, ..Ledger::new(now) };
             return (ledger, address.clone(), reader.ignored);
         };
         let first_seen = reader.moment(FIRST_SEEN_AT).filter(|seen| *seen <= now).unwrap_or(now);
@@ -87,7 +86,6 @@ impl Contract {
             hop: reader.count(HOP).max(u32::from(!starts_again && defers == 0)).saturating_add(waits),
             defers,
             is_copy: true,
-            hold_until,
             redeliveries,
             first_seen,
             first_failed: match reader.header(FIRST_FAILED_AT) {

@@ -65,7 +65,6 @@ fn contract() -> Contract {
         max_age: None,
         counts_deliveries: true,
         counts_waits: false,
-        hold_limit: None,
     }
 }
 

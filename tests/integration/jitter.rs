@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rehop::settings::{Jitter, WaitStrategy};
-use rehop::{Backoff, Consumer, Failure, Message, Raw};
+use rehop::settings::{Jitter, TopologyMode, WaitStrategy};
+use rehop::{Backoff, Consumer, Failure, HeaderValue, Message, Raw};
 
+use super::delayed;
 use crate::support::{Fixture, Log, Running};
 
 const MESSAGES: usize = 30;
@@ -17,9 +18,24 @@ const LONGEST: Duration = Duration::from_millis(1_800);
 /// Brokers and clocks count whole milliseconds, and a wait may have several legs.
 const ROUNDING: Duration = Duration::from_millis(5);
 
-/// For each message: how long it is to wait, and the time from its first attempt to its second.
-async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<(Duration, Duration)> {
+/// The wait of one message.
+#[derive(Debug)]
+struct Waited {
+    /// How long it is to be.
+    drawn: Duration,
+    /// The time from its first attempt to its second.
+    away: Duration,
+    /// What its copy told a delayed exchange.
+    told: Option<Duration>,
+}
+
+async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<Waited> {
     let mut fixture = Fixture::new("jitter").await;
+    if strategy == WaitStrategy::DelayedExchange {
+        fixture.declare().await;
+        delayed::stand_in(&fixture, LONGEST).await;
+        fixture.settings.topology = TopologyMode::Check;
+    }
     fixture.settings.ladder.rung = Duration::from_millis(50);
     fixture.settings.ladder.max = LONGEST;
     fixture.retry().strategy = Some(strategy);
@@ -28,7 +44,11 @@ async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<(Duration, Duratio
     let (attempts, drawn) = (Log::default(), Log::default());
     let (in_handler, in_hook) = (attempts.clone(), drawn.clone());
     let handler = move |message: Message<Bytes>| {
-        in_handler.push((message.message_id().unwrap().to_owned(), Instant::now()));
+        let told = message.header("x-delay").map(|value| match value {
+            HeaderValue::Int(millis) => Duration::from_millis(millis.try_into().unwrap()),
+            other => panic!("{other:?}"),
+        });
+        in_handler.push((message.message_id().unwrap().to_owned(), Instant::now(), told));
         let is_first = message.hop() == 0;
         async move { if is_first { Err(Failure::transient("no")) } else { Ok(()) } }
     };
@@ -40,15 +60,16 @@ async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<(Duration, Duratio
     for index in 0..MESSAGES {
         fixture.client.publish(fixture.to_queue().message_id(index.to_string())).await.unwrap();
     }
-    let attempts: Vec<(String, Instant)> = attempts.reaches(2 * MESSAGES).await;
+    let attempts: Vec<(String, Instant, Option<Duration>)> = attempts.reaches(2 * MESSAGES).await;
     let summary = run.stop().await;
     assert_eq!((summary.waited, summary.handled), (MESSAGES as u64, MESSAGES as u64), "{strategy}, {jitter:?}");
     let drawn: Vec<(String, Duration)> = drawn.all();
-    let away = |id: &str| {
-        let at: Vec<_> = attempts.iter().filter(|(of, _)| of == id).map(|(_, at)| *at).collect();
-        at[1] - at[0]
+    let waited = |(id, drawn): &(String, Duration)| {
+        let of_it: Vec<_> = attempts.iter().filter(|(of, ..)| of == id).collect();
+        let [(_, first, _), (_, second, told)] = of_it[..] else { panic!("{id}: {attempts:?}") };
+        Waited { drawn: *drawn, away: *second - *first, told: *told }
     };
-    drawn.iter().map(|(id, wait)| (*wait, away(id))).collect()
+    drawn.iter().map(waited).collect()
 }
 
 /// At the handler, too: none comes sooner than it should, and they do not come together. One is back before the wait of another is over.
@@ -59,15 +80,20 @@ async fn jittered_waits_differ_and_stay_within_their_delay() {
         (Jitter::Equal, FIRST / 2..=FIRST),
         (Jitter::Decorrelated, FIRST..=LONGEST),
     ];
-    for strategy in [WaitStrategy::Ladder, WaitStrategy::InProcess] {
+    for strategy in [WaitStrategy::Ladder, WaitStrategy::InProcess, WaitStrategy::DelayedExchange] {
         for (jitter, bounds) in kinds.clone() {
             let waits = waits(strategy, jitter).await;
             let what = format!("{strategy}, {jitter:?}: {waits:?}");
-            assert!(waits.iter().all(|(wait, _)| bounds.contains(wait)), "{what}");
-            assert!(waits.iter().all(|(wait, away)| *away + ROUNDING >= *wait), "{what}");
-            assert!(waits.iter().map(|(wait, _)| wait).collect::<BTreeSet<_>>().len() >= 3, "{what}");
-            let soonest = waits.iter().map(|(_, away)| *away).min();
-            assert!(soonest < waits.iter().map(|(wait, _)| *wait).max(), "{what}");
+            assert!(waits.iter().all(|wait| bounds.contains(&wait.drawn)), "{what}");
+            assert!(waits.iter().all(|wait| wait.away + ROUNDING >= wait.drawn), "{what}");
+            assert!(waits.iter().map(|wait| wait.drawn).collect::<BTreeSet<_>>().len() >= 3, "{what}");
+            if strategy == WaitStrategy::DelayedExchange {
+                // What stands in for it keeps all of them for the same time.
+                assert!(waits.iter().all(|wait| wait.told == Some(wait.drawn)), "{what}");
+            } else {
+                let soonest = waits.iter().map(|wait| wait.away).min();
+                assert!(soonest < waits.iter().map(|wait| wait.drawn).max(), "{what}");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod holding;
 mod jitter;
 mod keeping;
 mod ladder;
+mod late;
 mod looking;
 mod main_job;
 mod native;

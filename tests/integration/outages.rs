@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rehop::settings::TopologyMode;
-use rehop::testing::{Publish, eventually};
-use rehop::{Failure, Message};
+use rehop::testing::{Broker, Publish, eventually};
+use rehop::{Error, Failure, Message};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, SOON, fragile_broker, millis};
+use crate::support::{Fixture, Log, SOON, fragile_broker, millis, not_tried};
 
 /// Longer than a broker needs to start on a busy machine.
 const RESTART: Duration = Duration::from_secs(60);
@@ -122,6 +123,29 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
     declare().await.unwrap();
     fixture.publish("x").await;
     seen.reaches(2).await;
+    run.stop().await;
+}
+
+/// To declare the queue again is refused, and to consume it is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_may_no_longer_declare_its_queue_consumes_it_after_a_reconnect_and_a_new_one_does_not_start() {
+    if !Broker::shared().await.is_ours() {
+        return not_tried("permissions, because the broker is not ours");
+    }
+    let mut fixture = Fixture::new("undeclared").await;
+    let proxy = fixture.put_behind_proxy().await;
+    fixture.limit("declares", [".*"; 3]).await;
+    let body = |message: &Message<Bytes>| String::from_utf8_lossy(message.raw_body()).into_owned();
+    let (run, seen) = fixture.serve_noting(body, Ok(())).await;
+    fixture.publish("before").await;
+    seen.reaches(1).await;
+    fixture.allow(["^$", ".*", ".*"]).await;
+    proxy.cut();
+    fixture.publish("after").await;
+    let is_handled = async || seen.all().contains(&"after".to_owned());
+    eventually(SOON, "the queue is consumed again", is_handled).await.unwrap();
+    let error = fixture.start_error().await;
+    assert!(matches!(&error, Error::Permission { .. }), "{error}");
     run.stop().await;
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::settings::{Declare, QueueType, Secret, TopologyMode};
+use rehop::settings::{Declare, QueueType, TopologyMode};
 use rehop::testing::{Broker, ClientError, Publish, Received, eventually};
 use rehop::{Failure, Message};
 
-use crate::support::{Fixture, Log, Running, SOON, fragile_broker, millis, not_tried};
+use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
 
 /// The pause between two tries of a copy is at most 10 s.
 const AFTER_THE_LONGEST_PAUSE: Duration = Duration::from_secs(90);
@@ -49,24 +49,44 @@ fn assert_once_each(handled: &Log<String>, expected: usize) {
     assert_eq!((bodies.len(), count), (expected, expected), "{bodies:?}");
 }
 
+/// Starts a service that parks what comes, while the parked queue is full. Returns when it waits for the copies of twelve messages, which
+/// were published with the ids 0 to 11, and what it has noted of them.
+async fn refused<T: Clone + Send + 'static>(
+    fixture: &mut Fixture,
+    note: impl Fn(&Message<Bytes>) -> T + Send + Sync + 'static,
+) -> (Running, Log<T>) {
+    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(12), Some(12));
+    fixture.fill_parked().await;
+    let (run, seen) = fixture.serve_noting(note, Err(Failure::permanent("no"))).await;
+    let messages = (0..12).map(|n| Publish::to_queue(&fixture.queue).message_id(n.to_string()));
+    fixture.client.publish_many(messages).await.unwrap();
+    seen.reaches(12).await;
+    (run, seen)
+}
+
+/// Makes room for these messages, and waits until each of them is parked.
+async fn are_parked(fixture: &Fixture) {
+    fixture.clear_policy(&fixture.parked()).await;
+    let mut parked = Vec::new();
+    eventually(AFTER_THE_LONGEST_PAUSE, "each message is parked", async || {
+        parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
+        parked.retain(|message: &Received| message.text() != Fixture::FILLS);
+        let distinct = by_message_id(&parked).len();
+        if distinct == 12 { Ok(true) } else { Err(format!("{distinct} of 12")) }
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do_not_stop_a_service() {
-    let broker = fragile_broker().await;
-    let fixture = Fixture::at("operator", broker.amqp_url()).await;
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a full parked queue, because the broker is not ours");
+    }
+    let mut fixture = Fixture::new("operator").await;
     fixture.declare().await;
-    let (policy, pattern) =
-        (fixture.namespace.name().to_owned(), format!("^{}$", fixture.parked().replace('.', "\\.")));
-    let full = r#"{"max-length":1,"overflow":"reject-publish"}"#;
-    broker
-        .rabbitmqctl(&["set_policy", "--apply-to", "queues", "--priority", "9", &policy, &pattern, full])
-        .await
-        .unwrap();
-    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
-    let queue = fixture.queue.clone();
-    let messages = (0..12).map(|n| Publish::to_queue(&queue).message_id(n.to_string()));
-    fixture.client.publish_many(messages).await.unwrap();
-    // A quorum queue accepts a few messages more than its limit, but not all of these.
-    seen.reaches(12).await;
+    let (run, seen) = refused(&mut fixture, |_| ()).await;
     let name = format!("{} consuming", fixture.namespace.name());
     let listing = broker.rabbitmqctl(&["--silent", "list_connections", "pid", "client_properties"]).await.unwrap();
     let pid = listing.lines().find(|line| line.contains(&name)).and_then(|line| line.split('\t').next());
@@ -74,18 +94,9 @@ async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do
         .rabbitmqctl(&["close_connection", pid.expect("the consuming connection is listed"), "by a test"])
         .await
         .unwrap();
-    // The connection was lost while copies were refused, so messages that were not parked are delivered again.
+    // The connection was lost while copies were refused, so their messages are delivered again.
     seen.reaches(13).await;
-    assert!(fixture.client.depth(&fixture.parked()).await.unwrap() < 12, "the limit refused nothing");
-    broker.rabbitmqctl(&["clear_policy", &policy]).await.unwrap();
-    let mut parked = Vec::new();
-    eventually(AFTER_THE_LONGEST_PAUSE, "each message is parked", async || {
-        parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
-        let distinct = by_message_id(&parked).len();
-        if distinct == 12 { Ok(true) } else { Err(format!("{distinct} of 12")) }
-    })
-    .await
-    .unwrap();
+    are_parked(&fixture).await;
     // Later messages are handled.
     fixture.publish("after").await;
     let last = fixture.client.drain(&fixture.parked(), 1, AFTER_THE_LONGEST_PAUSE).await.unwrap();
@@ -98,8 +109,7 @@ async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do
 /// rehop alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requeued_and_parked_in_the_end() {
-    let broker = Broker::shared().await;
-    if !broker.is_ours() {
+    if !Broker::shared().await.is_ours() {
         return not_tried("a full parked queue, because the broker is not ours");
     }
     let mut fixture = Fixture::new("refused-long").await;
@@ -107,28 +117,11 @@ async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requ
     let queue = fixture.settings.queue_mut(&fixture.queue);
     (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
     fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
-    fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
-    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(12), Some(12));
-    fixture.set_policy(&fixture.parked(), r#"{"max-length":1,"overflow":"reject-publish"}"#).await;
-    // A quorum queue accepts a few messages more than its limit.
-    let fills = async || fixture.client.publish(Publish::to_queue(fixture.parked()).body("fills")).await.is_err();
-    eventually(SOON, "the parked queue is full", fills).await.unwrap();
-    let (run, seen) = fixture.serve_noting(|message| message.attempt() > 1, Err(Failure::permanent("no"))).await;
-    let messages = (0..12).map(|n| Publish::to_queue(&fixture.queue).message_id(n.to_string()));
-    fixture.client.publish_many(messages).await.unwrap();
-    seen.reaches(12).await;
+    fixture.consume().handler_timeout = Some(Duration::from_secs(1));
+    let (run, seen) = refused(&mut fixture, |message| message.attempt() > 1).await;
     // It comes again only because it was requeued, which the broker counts.
     assert!(seen.reaches(13).await[12], "redelivered with a count");
-    fixture.clear_policy(&fixture.parked()).await;
-    let mut parked = Vec::new();
-    eventually(AFTER_THE_LONGEST_PAUSE, "each message is parked", async || {
-        parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
-        parked.retain(|message: &Received| message.text() != "fills");
-        let distinct = by_message_id(&parked).len();
-        if distinct == 12 { Ok(true) } else { Err(format!("{distinct} of 12")) }
-    })
-    .await
-    .unwrap();
+    are_parked(&fixture).await;
     let summary = run.stop().await;
     assert!(summary.too_late > 0, "{summary}");
     fixture.has_depth(&fixture.queue, 0).await;
@@ -136,8 +129,7 @@ async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requ
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
-    let broker = Broker::shared().await;
-    if !broker.is_ours() {
+    if !Broker::shared().await.is_ours() {
         not_tried("permissions, because the broker is not ours");
         return;
     }
@@ -145,12 +137,8 @@ async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
     fixture.declare().await;
     fixture.retry().delays = millis([100]);
     fixture.settings.topology = TopologyMode::Check;
-    let (user, own) = (format!("no-park-{}", fixture.namespace.name()), fixture.namespace.name().to_owned());
-    broker.rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
-    let all_but_park = format!("^{own}\\.(?!park$).*");
-    broker.rabbitmqctl(&["set_permissions", &user, "^$", &all_but_park, ".*"]).await.unwrap();
-    fixture.settings.broker.username = Some(user.clone());
-    fixture.settings.broker.password = Some(Secret::from("pass"));
+    let all_but_park = format!("^{}\\.(?!park$).*", fixture.namespace.name());
+    fixture.limit("no-park", ["^$", &all_but_park, ".*"]).await;
     let queue = fixture.queue.clone();
     let body = |n: u32| if n == 20 { "park".to_owned() } else { n.to_string() };
     fixture.client.publish_many((0..40).map(|n| Publish::to_queue(&queue).body(body(n)))).await.unwrap();
@@ -163,7 +151,7 @@ async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
         handled.reaches(n).await;
     }
     assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0);
-    broker.rabbitmqctl(&["set_permissions", &user, "^$", ".*", ".*"]).await.unwrap();
+    fixture.allow(["^$", ".*", ".*"]).await;
     let parked = fixture.client.drain(&fixture.parked(), 1, AFTER_THE_LONGEST_PAUSE).await.unwrap();
     let summary = run.stop().await;
     assert_eq!((parked.len(), parked[0].text()), (1, "park".to_owned()));

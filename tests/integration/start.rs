@@ -184,16 +184,6 @@ async fn an_unknown_virtual_host_is_reported_at_once() {
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 
-/// A user with only these permissions: configure, write, read.
-pub(super) async fn limited(fixture: &mut Fixture, user: &str, permissions: [&str; 3]) {
-    let (broker, user) = (Broker::shared().await, format!("{user}-{}", fixture.namespace.name()));
-    broker.rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
-    let [configure, write, read] = permissions;
-    broker.rabbitmqctl(&["set_permissions", &user, configure, write, read]).await.unwrap();
-    fixture.settings.broker.username = Some(user);
-    fixture.settings.broker.password = Some(Secret::from("pass"));
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_permission_is_an_error_that_names_what_it_was_for() {
     if !Broker::shared().await.is_ours() {
@@ -201,7 +191,7 @@ async fn a_missing_permission_is_an_error_that_names_what_it_was_for() {
         return;
     }
     let mut fixture = Fixture::new("permission").await;
-    limited(&mut fixture, "reader", ["^$", ".*", ".*"]).await;
+    fixture.limit("reader", ["^$", ".*", ".*"]).await;
     let error = fixture.start_error().await;
     assert!(matches!(&error, Error::Permission { .. }), "{error}");
     let stray = format!("{}.stray", fixture.namespace.name());
@@ -218,7 +208,7 @@ async fn permissions_on_the_own_namespace_alone_are_enough_for_the_main_job() {
     }
     let mut fixture = Fixture::new("least").await;
     let own = format!("^{}\\..*", fixture.namespace.name());
-    limited(&mut fixture, "least", [&own, &own, &own]).await;
+    fixture.limit("least", [&own, &own, &own]).await;
     let run = fixture.serve_always(Err(Failure::transient("no"))).await;
     let signed = fixture.to_queue().properties(|it| it.user_id = Some("guest".to_owned()));
     fixture.client.publish(signed).await.unwrap();

@@ -3,7 +3,6 @@
 use std::future::IntoFuture;
 
 use bytes::Bytes;
-use rehop::settings::Secret;
 use rehop::testing::{Broker, eventually};
 use rehop::{Consumer, Failure, Message, Raw, Status};
 
@@ -119,20 +118,15 @@ async fn a_service_that_is_stopping_is_not_ready_while_its_handlers_finish() {
 /// A queue that may be declared and not read is never consumed, so a probe must not say so between two refusals.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_may_not_be_read_is_not_consumed_at_any_time_and_its_problem_names_no_user() {
-    let broker = Broker::shared().await;
-    if !broker.is_ours() {
+    if !Broker::shared().await.is_ours() {
         not_tried("permissions, because the broker is not ours");
         return;
     }
     let mut fixture = Fixture::new("unreadable").await;
     fixture.declare().await;
-    let user = format!("writer-{}", fixture.namespace.name());
     // To bind a queue to an exchange needs a permission to read the exchange.
     let all_but_the_queue = format!("^(?!{}$).*", fixture.queue.replace('.', "\\."));
-    broker.rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
-    broker.rabbitmqctl(&["set_permissions", &user, ".*", ".*", &all_but_the_queue]).await.unwrap();
-    fixture.settings.broker.username = Some(user.clone());
-    fixture.settings.broker.password = Some(Secret::from("pass"));
+    fixture.limit("writer", [".*", ".*", &all_but_the_queue]).await;
     let service = fixture
         .connect()
         .await
@@ -144,9 +138,9 @@ async fn a_queue_that_may_not_be_read_is_not_consumed_at_any_time_and_its_proble
     let [queue] = &status.queues()[..] else { panic!("{status:?}") };
     assert!(queue.last_error.as_ref().is_some_and(|error| error.contains("ACCESS_REFUSED")), "{queue:?}");
     assert_eq!((queue.is_consuming, queue.since), (false, since), "it was not consumed in between");
-    let problems = status.problems();
-    assert!(problems[0].contains(&fixture.queue) && !problems[0].contains(&user), "{problems:?}");
-    broker.rabbitmqctl(&["set_permissions", &user, ".*", ".*", ".*"]).await.unwrap();
+    let (problems, user) = (status.problems(), fixture.settings.broker.username.as_deref().unwrap());
+    assert!(problems[0].contains(&fixture.queue) && !problems[0].contains(user), "{problems:?}");
+    fixture.allow([".*"; 3]).await;
     becomes(&status, "the queue is consumed", Status::is_ready).await;
     run.stop().await;
 }

@@ -20,6 +20,9 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
+    /// The body of the messages with which [`fill_parked`](Self::fill_parked) fills the parked queue.
+    pub(crate) const FILLS: &str = "fills";
+
     /// A namespace with one queue, and waits of 100 and 200 ms.
     pub(crate) async fn new(test: &str) -> Self {
         Self::at(test, Broker::shared().await.amqp_url()).await
@@ -166,6 +169,30 @@ impl Fixture {
 
     pub(crate) async fn clear_policy(&self, queue: &str) {
         Broker::shared().await.rabbitmqctl(&["clear_policy", queue]).await.unwrap();
+    }
+
+    /// Fills the parked queue: it refuses messages until its policy is [cleared](Self::clear_policy).
+    pub(crate) async fn fill_parked(&self) {
+        self.set_policy(&self.parked(), r#"{"max-length":1,"overflow":"reject-publish"}"#).await;
+        // A quorum queue accepts a few messages more than its limit.
+        let fills = async || self.client.publish(Publish::to_queue(self.parked()).body(Self::FILLS)).await.is_err();
+        eventually(SOON, "the parked queue is full", fills).await.unwrap();
+    }
+
+    /// Services that are started from now on have a user with only these permissions on the shared broker: configure, write, read.
+    pub(crate) async fn limit(&mut self, user: &str, permissions: [&str; 3]) {
+        let user = format!("{user}-{}", self.namespace.name());
+        Broker::shared().await.rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
+        self.settings.broker.username = Some(user);
+        self.settings.broker.password = Some(Secret::from("pass"));
+        self.allow(permissions).await;
+    }
+
+    /// Changes what this user may do.
+    pub(crate) async fn allow(&self, [configure, write, read]: [&str; 3]) {
+        let user = self.settings.broker.username.as_deref().expect("the user is limited");
+        let set = ["set_permissions", user, configure, write, read];
+        Broker::shared().await.rabbitmqctl(&set).await.unwrap();
     }
 
     /// The retry settings of the queue.

@@ -71,7 +71,7 @@ impl Keeper {
         }
         let failures = topology.establish_each(connection, self.mode, self.link.answer_timeout()).await?;
         self.report(topology, &failures);
-        failures.into_iter().find(|failure| failure.is_of_work_queue).map_or(Ok(()), |failure| Err(failure.error))
+        failures.into_iter().find(Failure::keeps_from_consuming).map_or(Ok(()), |failure| Err(failure.error))
     }
 
     /// Declares everything again that was declared before, because somebody may have deleted a part of it. The first declaration is left

@@ -84,7 +84,6 @@ fn contract() -> Contract {
         max_age: None,
         counts_deliveries: true,
         counts_waits: true,
-        hold_limit: None,
     }
 }
 
@@ -128,7 +127,7 @@ proptest! {
                 }
                 Event::Fails => {
                     failed += 1;
-                    match decide(&policy, &ledger, &Err(Failure::transient("no")), now, Draw::MIDDLE) {
+                    match decide(&policy, &ledger, &Err(Failure::transient("no")), now, None, Draw::MIDDLE) {
                         Decision::Requeue => true,
                         Decision::Wait { path: Path::Return, .. } => false,
                         Decision::Park(_) => {

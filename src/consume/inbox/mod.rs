@@ -36,12 +36,15 @@
 //! at most 3 ms from the broker, no lost channels, and no waits in the process.
 //! No other message was parked in any world that was tried (`make inputs`), and none was held for longer than the broker's ack timeout.
 //!
-//! In other worlds channels are lost, messages wait in their process, and queues are ordered: there each message ends, and none of an
-//! ordered queue starts before an earlier one with its key was handled or parked. The same holds if the broker's ack timeout is shorter
-//! than the settings say (on 4.3, an ordered queue with one process only: the next process becomes active before this one has given back
-//! what it holds). Such a timeout may park: messages that cannot wait in the process for so long; on 3.10 and 4.0, others on the same
-//! channel; and whatever else an ordered queue holds. Where 4.3 takes messages back from a queue whose messages wait neither in the
-//! process nor natively, it parks none.
+//! In other worlds channels are lost, messages wait in their process, queues are ordered, and the broker refuses copies for longer than
+//! its ack timeout: there each message ends, and none of an ordered queue starts before an earlier one with its key was handled or parked.
+//! The same holds if the broker's ack timeout is shorter than the settings say (on 4.3, an ordered queue with one process only: the next
+//! process becomes active before this one has given back what it holds). Such a timeout may park: messages that cannot wait in the process
+//! for so long; on 3.10 and 4.0, others on the same channel; and whatever else an ordered queue holds. Where 4.3 takes messages back from a
+//! queue whose messages wait neither in the process nor natively, it parks none.
+//!
+//! Copies that are refused for so long may park the messages that end with them, and in an ordered queue whatever else it holds. In other
+//! queues they park nothing else on 4.3. 3.10 and 4.0 count what is handed back because refused copies occupy all handlers.
 //!
 //! Outside the limits above an innocent message may be parked, with:
 //!

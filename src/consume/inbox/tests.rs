@@ -180,6 +180,44 @@ fn in_many_of_these_worlds_the_broker_takes_deliveries_back() {
     }
 }
 
+/// Worlds in which the broker refuses copies for longer than its ack timeout.
+fn refusing() -> Range {
+    Range { ack_timeout: 5_000, refusals: &[10_000, 20_000, 40_000], ..Range::PROMISED }
+}
+
+proptest! {
+    #![proptest_config(worlds(10))]
+
+    #[test]
+    fn everything_ends_in_order_although_copies_are_refused_for_longer_than_the_ack_timeout(seed in any::<u64>()) {
+        let range = Range { messages: 200, poisons: 3, losses: 2, waits: true, ordered: true, ..refusing() };
+        let scenario = Scenario::draw(seed, range);
+        let outcome = World::new(&scenario, seed).run();
+        prop_assert_eq!(outcome.unfinished, 0);
+        prop_assert_eq!(&outcome.overtaken, &Vec::new());
+    }
+
+    /// A message whose copy is refused again and again reaches its limit, as it should. What waits for the handlers that such copies
+    /// occupy is handed back, which 3.10 and 4.0 count.
+    #[test]
+    fn refused_copies_park_no_other_message_and_keep_none_for_much_longer_than_the_ack_timeout(seed in any::<u64>()) {
+        let scenario = Scenario::draw(seed, Range { poisons: 0, ..refusing() }).on_4_3();
+        let outcome = World::new(&scenario, seed).run();
+        prop_assert_eq!(outcome.unfinished, 0);
+        let is_copied = |parked: &usize| scenario.is_copied(*parked);
+        prop_assert!(outcome.innocents_parked.iter().all(is_copied), "{:?}", outcome.innocents_parked);
+        // What has waited for as long as it may can start while a subscription ends, and its handler takes half of the timeout.
+        prop_assert!(outcome.longest_held <= 6_000, "{} ms", outcome.longest_held);
+    }
+}
+
+#[test]
+fn in_many_of_these_worlds_copies_are_given_up() {
+    let given_up = |seed| World::new(&Scenario::draw(seed, refusing()), seed).run().given_up;
+    let worlds = (0..10).filter(|seed| given_up(*seed) > 0).count();
+    assert!(worlds >= 3, "{worlds} of 10");
+}
+
 proptest! {
     #![proptest_config(worlds(20))]
 

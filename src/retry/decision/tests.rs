@@ -24,9 +24,13 @@ fn ladder() -> Ladder {
     Ladder::new(after(100), 4, MAX_DELAY)
 }
 
-/// Nothing is random but where a test says so.
+/// Nothing is random, and nothing is held, but where a test says so.
 fn decide(policy: &RetryPolicy, ledger: &Ledger, result: &Result<(), Failure>, now: Timestamp) -> Decision {
-    super::decide(policy, ledger, result, now, Draw::MIDDLE)
+    super::decide(policy, ledger, result, now, None, Draw::MIDDLE)
+}
+
+fn decide_before(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp) -> Option<Decision> {
+    super::decide_before(policy, ledger, now, None)
 }
 
 fn policy(immediate: u32, delays: &[u64]) -> RetryPolicy {
@@ -85,8 +89,7 @@ fn a_native_wait_is_always_the_same_and_bounds_what_may_be_asked() {
 #[test]
 fn a_delay_that_is_asked_for_is_held_until_the_process_must_let_go_and_the_policys_own_always() {
     let policy = policy_of(wait::WaitStrategy::InProcess, 0, &[300]);
-    let ledger = Ledger { hold_until: Some(NOW + after(200)), ..fresh() };
-    let decided = |failure| decide(&policy, &ledger, &Err(failure), NOW);
+    let decided = |failure| super::decide(&policy, &fresh(), &Err(failure), NOW, Some(after(200)), Draw::MIDDLE);
     let held =
         |millis| Decision::Wait { path: Path::Hold, leg: after(millis), due: NOW + after(millis), is_defer: false };
     assert_eq!(decided(Failure::transient("no").after(after(200))), held(200));
@@ -94,6 +97,10 @@ fn a_delay_that_is_asked_for_is_held_until_the_process_must_let_go_and_the_polic
     assert_eq!(decided(Failure::transient("no")), held(300));
     let too_long = Failure::transient("no").after(MAX_DELAY + after(1));
     assert_eq!(decide(&policy, &fresh(), &Err(too_long), NOW), Decision::Park(Reason::DelayTooLong));
+    let left = |millis| Ledger { wait_unfinished: Some(NOW + after(millis)), ..fresh() };
+    let decided_before = |ledger: Ledger| super::decide_before(&policy, &ledger, NOW, Some(after(200)));
+    assert_eq!(decided_before(left(200)), Some(held(200)));
+    assert_eq!(decided_before(left(201)), Some(Decision::Park(Reason::DelayTooLong)));
 }
 
 #[test]
@@ -293,6 +300,18 @@ fn a_message_that_returns_before_its_wait_is_over_waits_again() {
 }
 
 #[test]
+fn a_clock_that_is_put_back_after_a_message_has_arrived_makes_no_wait_longer() {
+    let wait = Wait { since: NOW, due: NOW + after(400), leg: after(300), path: Path::Tier };
+    let arrived = NOW + after(310);
+    let ledger = Ledger { wait: Some(wait), wait_unfinished: wait.unfinished(arrived), ..fresh() };
+    let policy = policy(1, &[100, 300]);
+    let waits_until = |due| Some(Decision::Wait { path: Path::Tier, leg: after(100), due, is_defer: false });
+    assert_eq!(decide_before(&policy, &ledger, arrived), waits_until(NOW + after(400)));
+    let put_back = Timestamp::from_millis(NOW.as_millis() - 3_600_000);
+    assert_eq!(decide_before(&policy, &ledger, put_back), waits_until(put_back + after(100)));
+}
+
+#[test]
 fn no_further_leg_ends_past_the_deadline() {
     let until =
         |millis| Ledger { wait_unfinished: Some(NOW + after(90)), deadline: Some(NOW + after(millis)), ..fresh() };
@@ -350,6 +369,7 @@ fn check_jitter(strategy: WaitStrategy) {
         ledger,
         &Err(failure.clone()),
         NOW,
+        None,
         Draw::MIDDLE,
     ) {
         Decision::Wait { due, .. } => due.since(NOW).as_millis(),

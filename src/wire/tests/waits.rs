@@ -1,6 +1,8 @@
 //! What a copy says of its wait, and what is believed of that.
 
 use super::*;
+use crate::wait::jitter::{Draw, Range};
+use crate::wait::{Jitter, delayed};
 
 #[test]
 fn a_wait_that_no_policy_can_make_does_not_hold_a_message_back_for_centuries() {
@@ -155,6 +157,30 @@ proptest! {
         prop_assert_eq!((read.since, read.due, read.leg), (wait.since, wait.due, wait.leg));
         let Path::Ladder { rung } = read.path else { return Err(TestCaseError::fail("not on the ladder")) };
         prop_assert_eq!(legs(read.leg, rung).collect::<Vec<_>>(), taken);
+    }
+}
+
+proptest! {
+    #![proptest_config(inputs(500))]
+
+    #[test]
+    fn whatever_jitter_draws_is_what_the_delayed_exchange_is_told_and_what_is_read_back(
+        kind in select(vec![Jitter::None, Jitter::Full, Jitter::Equal, Jitter::Decorrelated]), draw in 0.0f64..1.0,
+        first in 1u64..1_000_000, delay in 1u64..100_000_000, previous in prop::option::of(1u64..100_000_000),
+    ) {
+        let millis = Duration::from_millis;
+        let range = Range { first: millis(first), longest: millis(first.max(delay)), previous: previous.map(millis) };
+        let drawn = kind.of_policy(millis(delay), range, Draw::new(draw));
+        let route = delayed::route(drawn).unwrap();
+        let wait = Wait { since: NOW, due: NOW + route.total, leg: route.leg, path: route.path };
+        let first = delivered("shop", BasicProperties::default());
+        let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default()).unwrap();
+        let AMQPValue::LongLongInt(told) = copy.headers().as_ref().unwrap().inner()[X_DELAY] else {
+            return Err(TestCaseError::fail("no number"))
+        };
+        prop_assert_eq!(told, drawn.as_nanos().div_ceil(1_000_000) as i64);
+        let (back, ignored) = read_by(&contract(), delivered("ns.delay", copy));
+        prop_assert_eq!((back.ledger.wait, ignored), (Some(wait), vec![]));
     }
 }
 

@@ -12,6 +12,10 @@
 //!
 //! What is settled is collected for a moment before it leaves, and what has waited too long goes back unseen.
 //!
+//! In some worlds the broker refuses copies for longer than the ack timeout, and some messages end with one. Each copy is sent again until
+//! it is taken. Its delivery stays unsettled until then, or until [`copy_deadline`](crate::consume::copy_deadline) gives it up;
+//! [`uncopied`](crate::consume::uncopied) decides what becomes of it.
+//!
 //! In some worlds the broker's ack timeout is shorter than the settings say. 3.10 and 4.0 then close the channel, which charges all that it
 //! holds, and name the timeout. 4.3 takes back the one delivery, uncounted, and cancels its subscription without a word; what earlier
 //! subscriptions brought is taken back in silence. There the processes also drive [`ack_timeout`](crate::consume::ack_timeout). Whether
@@ -86,6 +90,12 @@ enum Event {
     Reopens(Channel),
     HandlerEnds(Life, u64),
     Settles(Life, u64),
+    /// The broker has confirmed the copy that this handler's delivery ends with.
+    Confirmed(Life, u64),
+    /// The process asks whether it still waits for that confirm.
+    AsksForConfirm(Life, u64),
+    /// The broker has answered after it has read the reject of this handler's delivery.
+    CarriedOut(Life, u64),
     /// What was settled leaves the process.
     Sends(Delivery, How),
     LooksAround(Life),
@@ -105,6 +115,8 @@ enum Event {
 enum How {
     Ack,
     Reject,
+    /// Rejected without requeue: the broker parks it.
+    DeadLetter,
     /// Given back before any handler has seen it.
     HandBack,
 }
@@ -122,6 +134,8 @@ pub(super) struct Outcome {
     pub(super) longest_held: u64,
     /// How often the broker closed a channel or cancelled a subscription because a delivery was not settled in time.
     pub(super) taken_back: u64,
+    /// How often a copy was given up because it was not confirmed in time.
+    pub(super) given_up: u64,
 }
 
 pub(super) struct World<'s> {
@@ -135,6 +149,7 @@ pub(super) struct World<'s> {
     processes: Vec<Process>,
     order: OrderCheck,
     taken_back: u64,
+    given_up: u64,
 }
 
 impl<'s> World<'s> {
@@ -150,6 +165,7 @@ impl<'s> World<'s> {
             processes: (0..scenario.starts.len()).map(Process::new).collect(),
             order: OrderCheck::new(scenario),
             taken_back: 0,
+            given_up: 0,
         };
         for (message, described) in scenario.messages.iter().enumerate() {
             world.after(described.published_at, Event::Published(message));
@@ -189,6 +205,7 @@ impl<'s> World<'s> {
             overtaken: self.order.overtaken,
             longest_held: self.broker.longest_held(),
             taken_back: self.taken_back,
+            given_up: self.given_up,
         }
     }
 
@@ -230,6 +247,9 @@ impl<'s> World<'s> {
             Event::Reopens(channel) if self.lives(channel.life) => self.reopen(channel),
             Event::HandlerEnds(life, handler) if self.lives(life) => self.handler_ended(life, handler),
             Event::Settles(life, handler) if self.lives(life) => self.settle(life, handler),
+            Event::Confirmed(life, handler) if self.lives(life) => self.confirmed(life, handler),
+            Event::AsksForConfirm(life, handler) if self.lives(life) => self.ask_for_confirm(life, handler),
+            Event::CarriedOut(life, handler) if self.lives(life) => self.carried_out(life, handler),
             Event::Sends(delivery, how) if self.lives(delivery.channel.life) => {
                 self.after(self.scenario.lag, Event::Settled(delivery, how));
             }
@@ -248,6 +268,12 @@ impl<'s> World<'s> {
                 }
             }
             Event::Settled(delivery, How::Ack) => self.broker.ack(delivery),
+            Event::Settled(delivery, How::DeadLetter) => {
+                if self.broker.has_unsettled(delivery) {
+                    self.order.ended(delivery.message);
+                }
+                self.broker.ack(delivery);
+            }
             Event::Settled(delivery, How::Reject) => self.broker.reject(delivery),
             Event::Settled(delivery, How::HandBack) => self.broker.hand_back(delivery),
             Event::Lost(channel) => self.broker.lost(channel),
@@ -263,6 +289,9 @@ impl<'s> World<'s> {
             | Event::Reopens(_)
             | Event::HandlerEnds(..)
             | Event::Settles(..)
+            | Event::Confirmed(..)
+            | Event::AsksForConfirm(..)
+            | Event::CarriedOut(..)
             | Event::Sends(..)
             | Event::LooksAround(_)
             | Event::Subscribes(..)

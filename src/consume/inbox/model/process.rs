@@ -8,7 +8,9 @@ use super::scenario::Scenario;
 use super::taken::Taken;
 use super::{Channel, Delivery, Life};
 use crate::consume::ack_timeout::{AckTimeout, Unsettled};
+use crate::consume::copy_deadline::CopyDeadline;
 use crate::consume::inbox::{Inbox, QueueIndex, Ticket};
+use crate::consume::uncopied::Uncopied;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subscription {
@@ -28,6 +30,18 @@ pub(super) struct Session {
     pub(super) subscription: Subscription,
 }
 
+/// A copy that was sent, and whose delivery is not settled.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SentCopy {
+    /// Until this limit, and what becomes of the delivery then.
+    Awaited(CopyDeadline, Uncopied),
+    Confirmed,
+    /// It was not confirmed in time, and the message comes again.
+    Requeued,
+    /// It was not confirmed in time, and the broker parks the message.
+    DeadLettered,
+}
+
 pub(super) struct Process {
     pub(super) inbox: Inbox<Taken>,
     pub(super) queues: Vec<QueueIndex>,
@@ -36,6 +50,8 @@ pub(super) struct Process {
     pub(super) sessions: Vec<Session>,
     /// Also those of lost channels.
     pub(super) running: BTreeMap<u64, (Ticket, Taken)>,
+    /// By the handlers whose deliveries they are of.
+    pub(super) copies: BTreeMap<u64, SentCopy>,
     /// Handlers that have ended while their queue's subscriptions filled up. Those of lost channels may be among them.
     pub(super) ended: Vec<u64>,
     /// What is known of the broker's ack timeout, for each queue.
@@ -58,6 +74,7 @@ impl Process {
             is_up: false,
             sessions: Vec::new(),
             running: BTreeMap::new(),
+            copies: BTreeMap::new(),
             ended: Vec::new(),
             ack_timeouts: Vec::new(),
             unsettled: Vec::new(),
@@ -111,9 +128,12 @@ impl Process {
         self.is_up && session.channel == channel && session.is_open
     }
 
-    /// Ends the handlers of a lost channel without settling anything. Only an ordered queue does that, before it has another channel.
-    pub(super) fn drop_handlers(&mut self, channel: Channel) {
-        self.running.retain(|_, (_, taken)| taken.delivery.channel != channel);
+    /// Ends the handlers of a lost channel without settling anything: in an ordered queue all of them, before it has another channel; in
+    /// any other queue those that wait for a confirm.
+    pub(super) fn drop_handlers(&mut self, channel: Channel, is_ordered: bool) {
+        let is_dropped = |handler: &u64| is_ordered || self.copies.contains_key(handler);
+        self.running.retain(|handler, (_, taken)| taken.delivery.channel != channel || !is_dropped(handler));
+        self.copies.retain(|handler, _| self.running.contains_key(handler));
     }
 
     /// Starts the next handler, if one may start.

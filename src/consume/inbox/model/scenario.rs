@@ -7,6 +7,8 @@ use super::Delivery;
 use super::draws::Draws;
 use super::taken::Taken;
 use crate::consume::ack_timeout::can_be_held;
+use crate::retry::decision::Reason;
+use crate::retry::outcome::Outcome;
 
 /// What scenarios are drawn from: numbers up to these.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +27,8 @@ pub(in super::super) struct Range {
     pub(in super::super) ack_timeout: u64,
     /// The broker's own one, if it is shorter.
     pub(in super::super) enforced: Option<Enforced>,
+    /// How long the broker may refuse copies, in ms; some messages end with one then. Empty: no message does.
+    pub(in super::super) refusals: &'static [u64],
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
     pub(in super::super) spare: u64,
@@ -44,6 +48,7 @@ impl Range {
         ordered: false,
         ack_timeout: 2 * 3_600_000,
         enforced: None,
+        refusals: &[],
         delivery_limit: (5, 12),
         spare: 3,
         losses: 0,
@@ -129,6 +134,8 @@ pub(in super::super) struct Scenario {
     /// When a process is killed from outside; no message is to blame.
     pub(super) kills: Vec<(u64, usize)>,
     pub(super) losses: Vec<Loss>,
+    /// From when until when the broker refuses copies.
+    pub(super) refusal: (u64, u64),
 }
 
 /// A channel breaks, and its process lives on.
@@ -153,6 +160,8 @@ pub(super) enum Verdict {
     Requeue,
     /// It waits in its process for this long.
     Hold(u64),
+    /// It is acked when the broker has confirmed its copy.
+    Copy,
 }
 
 #[derive(Debug)]
@@ -169,6 +178,8 @@ pub(super) struct Message {
     pub(super) hangs: bool,
     /// How often its handler fails.
     pub(super) failures: u32,
+    /// Whether its handler then fails for good, so that it ends with a copy.
+    pub(super) is_copied: bool,
     /// Handed back by an earlier process on 3.10 or 4.0, which count that.
     pub(super) came_back_before: u32,
 }
@@ -206,6 +217,7 @@ impl Scenario {
             hand_backs_count: draws.one_in(2),
             kills: (0..killed).map(|_| (draws.below(5000), draws.below(processes) as usize)).collect(),
             losses: losses(draws, range, processes, rules.len()),
+            refusal: (0, 0),
             waits,
             rules,
             messages,
@@ -217,6 +229,15 @@ impl Scenario {
             }
             scenario = scenario.with(enforced);
         }
+        if !range.refusals.is_empty() {
+            let (from, one_copied_in) = (draws.pick(&[0, 0, 1_000]), draws.pick(&[3, 10, 50]));
+            scenario.refusal = (from, from + draws.pick(range.refusals));
+            for message in &mut scenario.messages {
+                message.is_copied = draws.one_in(one_copied_in);
+            }
+            // Processes give their own channels up, which each version counts.
+            scenario.losses_count = true;
+        }
         scenario
     }
 
@@ -224,6 +245,16 @@ impl Scenario {
     pub(in super::super) fn with(self, enforced: Enforced) -> Self {
         let counts = enforced.how == TakesBack::WithTheChannel;
         Self { enforced: Some(enforced), losses_count: true, hand_backs_count: counts, unsent_count: counts, ..self }
+    }
+
+    /// The same world with a broker that does not count what is given back unseen or what was on its way, as 4.3 does not.
+    pub(in super::super) fn on_4_3(self) -> Self {
+        Self { hand_backs_count: false, unsent_count: false, ..self }
+    }
+
+    /// Whether this message ends with a copy.
+    pub(in super::super) fn is_copied(&self, message: usize) -> bool {
+        self.messages[message].is_copied
     }
 
     /// Whether this message is in an ordered queue.
@@ -242,13 +273,26 @@ impl Scenario {
         let Delivery { channel, message, .. } = taken.delivery;
         let (queue, failures) = (channel.queue, self.messages[message].failures);
         let immediate = self.rules[queue].immediate;
+        let end = if self.is_copied(message) { Verdict::Copy } else { Verdict::Ack };
         match self.waits[queue] {
-            Some(_) if taken.failed >= failures => Verdict::Ack,
+            Some(_) if taken.failed >= failures => end,
             Some(_) if taken.count.saturating_add(taken.failed) < immediate => Verdict::Hold(0),
             Some(delay) => Verdict::Hold(delay),
             None if taken.count < failures.min(immediate) => Verdict::Requeue,
-            None => Verdict::Ack,
+            None => end,
         }
+    }
+
+    /// What the copy of this message is for: to be parked, or to wait. A copy that waits does not come back to this world.
+    pub(super) fn copy_outcome(&self, message: usize) -> Outcome {
+        if message.is_multiple_of(2) { Outcome::Park(Reason::Permanent) } else { Outcome::Wait(Duration::from_secs(1)) }
+    }
+
+    /// How long the confirm of a copy that is sent now takes. A refused copy is sent again until it is taken.
+    pub(super) fn confirms_after(&self, now: u64) -> u64 {
+        let ((from, until), arrives) = (self.refusal, now + self.lag);
+        let taken = if (from..until).contains(&arrives) { until } else { arrives };
+        taken + self.lag - now
     }
 
     /// Whether this attempt kills its process, and after which time.
@@ -287,6 +331,7 @@ impl Scenario {
             takes: 5,
             hangs: false,
             failures: 0,
+            is_copied: false,
             came_back_before: 0,
         };
         Self {
@@ -307,6 +352,7 @@ impl Scenario {
             unsent_count: true,
             kills: Vec::new(),
             losses: Vec::new(),
+            refusal: (0, 0),
             waits: vec![None],
         }
     }
@@ -376,6 +422,7 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
             takes: takes.min(longest),
             hangs: false,
             failures: if one_failing_in.is_some_and(|of| draws.one_in(of)) { draws.within(1, most) as u32 } else { 0 },
+            is_copied: false,
             came_back_before: u32::from(index < handed_back),
         }
     };

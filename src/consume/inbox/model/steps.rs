@@ -2,15 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use super::process::Subscription;
+use super::process::{SentCopy, Subscription};
 use super::scenario::Verdict;
 use super::taken::Taken;
 use super::{Channel, Delivery, Event, How, Life, World};
 use crate::consume::ack_timeout::named_in;
+use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
 use crate::consume::inbox::Fingerprint as _;
+use crate::consume::settler::CLOSE_DELAY;
+use crate::consume::uncopied::{Uncopied, when_late};
+use crate::settings::Declare;
 
 /// How long a queue that has given its channel up is without one.
 const REOPENS_AFTER: u64 = 100;
+
+/// There are no alarms, so it matters little: some copies of ordered queues are awaited for this long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl World<'_> {
     pub(super) fn take(&mut self, delivery: Delivery, count: u32) {
@@ -18,8 +25,12 @@ impl World<'_> {
         let Delivery { channel, message, .. } = delivery;
         let process = &mut self.processes[channel.life.process];
         process.watch(self.scenario, delivery, count, now);
-        let until = now + process.ack_timeouts[channel.queue].settle_limit();
-        let taken = Taken { delivery, key: self.scenario.messages[message].key, count, failed: 0, until };
+        let ack_timeout = &process.ack_timeouts[channel.queue];
+        let until = now + ack_timeout.settle_limit();
+        let is_ordered = self.scenario.rules[channel.queue].is_ordered;
+        let copy_time = CopyTime::new(is_ordered, now, ack_timeout.settle_limit());
+        let key = self.scenario.messages[message].key;
+        let taken = Taken { delivery, key, count, failed: 0, until, copy_time };
         process.inbox.arrive(process.queues[channel.queue], Some(count), now, taken);
         self.look_soon(channel.life);
     }
@@ -63,12 +74,10 @@ impl World<'_> {
         self.notices_loss(channel, REOPENS_AFTER);
     }
 
-    /// The process notices that a channel is gone. Its handlers run on, unless the queue is ordered.
+    /// The process notices that a channel is gone. Its handlers run on, except in an ordered queue and those that wait for a confirm.
     pub(super) fn notices_loss(&mut self, channel: Channel, pause: u64) {
         let process = &mut self.processes[channel.life.process];
-        if self.scenario.rules[channel.queue].is_ordered {
-            process.drop_handlers(channel);
-        }
+        process.drop_handlers(channel, self.scenario.rules[channel.queue].is_ordered);
         process.tokens.retain(|delivery, _| delivery.channel != channel);
         let session = &mut process.sessions[channel.queue];
         (session.is_open, session.subscription) = (false, Subscription::None);
@@ -102,8 +111,9 @@ impl World<'_> {
             }
             Verdict::Ack => {
                 process.inbox.handler_ended(ticket, now);
-                self.order.handled(taken.delivery.message);
+                self.order.ended(taken.delivery.message);
             }
+            Verdict::Copy => process.inbox.handler_ended(ticket, now),
         }
         self.after(0, Event::Settles(life, handler));
         self.look_soon(life);
@@ -129,23 +139,104 @@ impl World<'_> {
         self.look_soon(life);
     }
 
-    /// What a lost channel brought is settled too late.
+    /// What a lost channel brought is settled too late. What ends with a copy is settled when that is confirmed, or given up.
     pub(super) fn settle(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
-        let Some(channel) = process.running.get(&handler).map(|(_, taken)| taken.delivery.channel) else { return };
+        let Some((_, taken)) = process.running.get(&handler) else { return };
+        let channel = taken.delivery.channel;
         if process.uses(channel) && process.inbox.is_ending(process.queues[channel.queue]) {
             return process.ended.push(handler);
         }
+        let how = match (self.scenario.verdict(taken), process.copies.get(&handler).copied()) {
+            (Verdict::Copy, None) => return self.send_copy(life, handler),
+            (Verdict::Copy, Some(SentCopy::Awaited(..) | SentCopy::DeadLettered)) => return,
+            (Verdict::Requeue | Verdict::Hold(_), _) | (Verdict::Copy, Some(SentCopy::Requeued)) => How::Reject,
+            (Verdict::Ack, _) | (Verdict::Copy, Some(SentCopy::Confirmed)) => How::Ack,
+        };
         let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
+        if let Some(SentCopy::Requeued) = process.copies.remove(&handler) {
+            process.inbox.requeue(&ticket, taken.fingerprint());
+        }
         process.inbox.finish(ticket, now);
         process.tokens.remove(&taken.delivery);
-        let how = match self.scenario.verdict(&taken) {
-            Verdict::Requeue | Verdict::Hold(_) => How::Reject,
-            Verdict::Ack => How::Ack,
-        };
         self.after(self.scenario.collects_for, Event::Sends(taken.delivery, how));
         self.look_soon(life);
+    }
+
+    /// Sends the copy that a delivery ends with. A delivery of a lost channel ends without one: the broker has its message again.
+    fn send_copy(&mut self, life: Life, handler: u64) {
+        let now = self.instant();
+        let process = &mut self.processes[life.process];
+        let (_, taken) = process.running[&handler];
+        let channel = taken.delivery.channel;
+        if !process.uses(channel) {
+            let (ticket, _) = process.running.remove(&handler).expect("a handler ends once");
+            return process.inbox.finish(ticket, now);
+        }
+        let (rules, outcome) =
+            (&self.scenario.rules[channel.queue], self.scenario.copy_outcome(taken.delivery.message));
+        let if_late = when_late(outcome, Declare::Own, rules.is_ordered, Some(taken.count), rules.delivery_limit);
+        let limit = CopyDeadline::new(taken.copy_time, now, ANSWER_TIMEOUT);
+        process.copies.insert(handler, SentCopy::Awaited(limit, if_late));
+        self.after(self.scenario.confirms_after(self.now), Event::Confirmed(life, handler));
+        self.ask_for_confirm(life, handler);
+    }
+
+    /// Gives a copy up if it was not confirmed in time, and asks again later if there is time left.
+    pub(super) fn ask_for_confirm(&mut self, life: Life, handler: u64) {
+        let now = self.instant();
+        let process = &mut self.processes[life.process];
+        let Some(SentCopy::Awaited(limit, if_late)) = process.copies.get_mut(&handler) else { return };
+        let given_up = match if_late {
+            Uncopied::HandBack | Uncopied::Stay => return,
+            Uncopied::Requeue => SentCopy::Requeued,
+            Uncopied::DeadLetter => SentCopy::DeadLettered,
+        };
+        if let Some(at) = limit.ask_again_at(now, false) {
+            let delay = at.saturating_duration_since(now).as_millis() as u64;
+            return self.after(delay.max(1), Event::AsksForConfirm(life, handler));
+        }
+        process.copies.insert(handler, given_up);
+        self.given_up += 1;
+        if let SentCopy::DeadLettered = given_up {
+            return self.dead_letter(life, handler);
+        }
+        self.settle(life, handler);
+    }
+
+    /// Leaves a message to the broker. In an ordered queue its handler ends only when that is carried out.
+    fn dead_letter(&mut self, life: Life, handler: u64) {
+        let (_, taken) = self.processes[life.process].running[&handler];
+        self.after(0, Event::Sends(taken.delivery, How::DeadLetter));
+        let is_ordered = self.scenario.rules[taken.delivery.channel.queue].is_ordered;
+        let answered_after = if is_ordered { 2 * self.scenario.lag + CLOSE_DELAY.as_millis() as u64 } else { 0 };
+        self.after(answered_after, Event::CarriedOut(life, handler));
+    }
+
+    pub(super) fn carried_out(&mut self, life: Life, handler: u64) {
+        let now = self.instant();
+        let process = &mut self.processes[life.process];
+        let Some((_, taken)) = process.running.get(&handler) else { return };
+        let channel = taken.delivery.channel;
+        if self.scenario.rules[channel.queue].is_ordered && !self.broker.has(channel) {
+            // No answer comes, so the handler ends when the process notices that.
+            return;
+        }
+        let (ticket, taken) = process.running.remove(&handler).expect("it was there");
+        process.copies.remove(&handler);
+        process.inbox.finish(ticket, now);
+        process.tokens.remove(&taken.delivery);
+        self.look_soon(life);
+    }
+
+    pub(super) fn confirmed(&mut self, life: Life, handler: u64) {
+        let process = &mut self.processes[life.process];
+        let Some(SentCopy::Awaited(..)) = process.copies.get(&handler) else { return };
+        process.copies.insert(handler, SentCopy::Confirmed);
+        let (_, taken) = process.running[&handler];
+        self.order.ended(taken.delivery.message);
+        self.settle(life, handler);
     }
 
     /// Hands back what has waited too long. An ordered queue gives its channel up instead.

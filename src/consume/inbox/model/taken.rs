@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::Delivery;
+use crate::consume::copy_deadline::CopyTime;
 use crate::consume::inbox::Fingerprint;
 
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +16,8 @@ pub(super) struct Taken {
     pub(super) failed: u32,
     /// Soon after this the broker takes it back, as far as its process knew when it came.
     pub(super) until: Instant,
+    /// For how long the confirm of its copy is awaited, if it ends with one.
+    pub(super) copy_time: CopyTime,
 }
 
 impl Fingerprint for Taken {

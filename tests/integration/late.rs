@@ -1,0 +1,116 @@
+//! Copies that the broker refuses until the ack timeout is nearly over. The tests in `publishing` show what becomes of others.
+
+use std::time::Duration;
+
+use rehop::settings::{Order, WaitStrategy};
+use rehop::testing::{Broker, Received, eventually};
+use rehop::{Failure, Reason};
+
+use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
+
+/// A queue of rehop's own with this ack timeout. `None` where the broker is not ours, so that its parked queue cannot be filled.
+async fn own(test: &str, ack_timeout: Duration) -> Option<Fixture> {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        not_tried("a full parked queue, because the broker is not ours");
+        return None;
+    }
+    // The broker tries again every three minutes to dead-letter what was refused; here it does so sooner.
+    let sooner = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).";
+    broker.rabbitmqctl(&["eval", sooner]).await.unwrap();
+    let mut fixture = Fixture::new(test).await;
+    fixture.settings.broker.consumer_timeout = ack_timeout;
+    fixture.settings.broker.timeout = Duration::from_secs(2);
+    fixture.settings.consume.handler_timeout = Some(Duration::from_millis(500));
+    Some(fixture)
+}
+
+/// Waits until the broker holds so many messages of the work queue that no consumer can get: they are to be dead-lettered.
+async fn are_held_by_the_broker(fixture: &Fixture, count: usize) {
+    let held = format!("{}\t{count}\t0\t0", fixture.queue);
+    let counts = ["list_queues", "name", "messages", "messages_ready", "messages_unacknowledged"];
+    eventually(SOON, "the broker holds what it cannot park", async || {
+        let queues = Broker::shared().await.rabbitmqctl(&counts).await.map_err(|error| error.to_string())?;
+        if queues.lines().any(|line| line == held) { Ok(true) } else { Err(queues) }
+    })
+    .await
+    .unwrap();
+}
+
+/// What the broker has parked, without what has filled the queue. If its limit were removed, 3.10 would go on refusing the dead letters of a
+/// queue that it has refused before.
+async fn parked_by_the_broker(fixture: &Fixture, count: usize) -> Vec<Received> {
+    fixture.set_policy(&fixture.parked(), r#"{"max-length":1000,"overflow":"reject-publish"}"#).await;
+    let mut parked = Vec::new();
+    eventually(SOON, "each message is parked", async || {
+        parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
+        parked.retain(|message: &Received| message.text() != Fixture::FILLS);
+        if parked.len() == count { Ok(true) } else { Err(format!("{} of {count}", parked.len())) }
+    })
+    .await
+    .unwrap();
+    for message in &parked {
+        assert_eq!(message.headers["x-death"][0]["reason"], "rejected");
+        assert!(!message.headers.contains_key("rehop-reason"), "it is no copy");
+    }
+    parked
+}
+
+/// Notes each attempt by its body, and parks what begins with this.
+async fn serve(fixture: &Fixture, seen: &Log<String>, parks: &'static str) -> Running {
+    let log = seen.clone();
+    let handler = move |message: rehop::Message<bytes::Bytes>| {
+        let body = String::from_utf8_lossy(message.raw_body()).into_owned();
+        let result = if body.starts_with(parks) { Err(Failure::permanent("no")) } else { Ok(()) };
+        log.push(body);
+        std::future::ready(result)
+    };
+    fixture.serve(handler).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_parked_queue_refuses_for_too_long_is_left_to_the_broker_and_no_handler_runs_again() {
+    let Some(mut fixture) = own("late-parks", Duration::from_secs(30)).await else { return };
+    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(6), Some(6));
+    fixture.declare().await;
+    fixture.fill_parked().await;
+    let seen = Log::default();
+    let run = serve(&fixture, &seen, "no").await;
+    for number in 0..6 {
+        fixture.publish(&format!("no {number}")).await;
+    }
+    seen.reaches(6).await;
+    are_held_by_the_broker(&fixture, 6).await;
+    // The handlers' slots are free again.
+    fixture.publish("yes").await;
+    seen.reaches(7).await;
+    parked_by_the_broker(&fixture, 6).await;
+    let summary = run.stop().await;
+    assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.too_late), (6, 1, 0), "{summary}");
+    fixture.has_depth(&fixture.queue, 0).await;
+}
+
+/// The ack timeout of an ordered queue is at least a minute, and a copy has half of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_an_ordered_queue_those_behind_what_the_parked_queue_refuses_go_on_before_all_go_back() {
+    let Some(mut fixture) = own("late-ordered", Duration::from_secs(65)).await else { return };
+    fixture.retry().strategy = Some(WaitStrategy::InProcess);
+    fixture.retry().delays = millis([100]);
+    fixture.consume().order = Some(Order::Header("customer".to_owned()));
+    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(6), Some(6));
+    fixture.declare().await;
+    fixture.fill_parked().await;
+    let seen = Log::default();
+    for body in ["a-no", "a1", "a2", "b1", "b2"] {
+        fixture.client.publish(fixture.to_queue().body(body).header("customer", &body[..1])).await.unwrap();
+    }
+    let run = serve(&fixture, &seen, "a-no").await;
+    let seen = seen.reaches(5).await;
+    let of = |key: &str| seen.iter().filter(|body| body.starts_with(key)).map(String::as_str).collect::<Vec<_>>();
+    assert_eq!((of("a"), of("b")), (vec!["a-no", "a1", "a2"], vec!["b1", "b2"]), "each runs once, in its order");
+    are_held_by_the_broker(&fixture, 1).await;
+    assert_eq!(parked_by_the_broker(&fixture, 1).await[0].text(), "a-no");
+    let summary = run.stop().await;
+    assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.too_late), (1, 4, 0), "{summary}");
+    fixture.has_depth(&fixture.queue, 0).await;
+}
