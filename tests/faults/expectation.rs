@@ -6,7 +6,7 @@ use rehop::testing::{Publish, Received};
 use serde_json::{Value, json};
 
 use crate::record::{Millis, now};
-use crate::service::{Does, Job, QueueConfig};
+use crate::service::{ASKS, Does, Job, QueueConfig};
 
 /// Where a message ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,6 +106,7 @@ fn fate(does: Does, config: &QueueConfig) -> Place {
         Does::Succeed | Does::Slow(_) | Does::Gate | Does::HangOnce => Place::Handled,
         Does::GateFail if config.waits() >= 1 => Place::Handled,
         Does::Fail(waits) if waits <= config.waits() => Place::Handled,
+        Does::Ask(_) => fate(Does::Fail(ASKS), config),
         Does::Permanent | Does::GatePark => Place::Parked(Cause::Permanent),
         Does::Discard => Place::Discarded,
         Does::Undecodable => Place::Parked(Cause::Undecodable),
@@ -149,6 +150,7 @@ impl Policy {
             Does::HangOnce => 1..=2,
             Does::GateFail => 2..=at_once + 1,
             Does::Fail(waits) if waits <= self.waits => (waits + 1)..=waits * at_once + 1,
+            Does::Ask(_) => self.runs(Does::Fail(ASKS)),
             Does::Undecodable | Does::Expired => 0..=0,
             Does::Expiring => 0..=*until_exhausted.end(),
             Does::Poison(_) => 1..=self.delivery_limit + 1,

@@ -102,6 +102,7 @@ impl Ground {
             queues: vec![QueueConfig::new(namespace.queue("orders"))],
             only_checks: false,
             shipped: None,
+            clock: None,
             grace: Duration::from_secs(10),
             answer: Duration::from_secs(5),
             heartbeat: Duration::from_secs(2),

@@ -18,6 +18,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
 mod cases;
+mod clock;
 mod evidence;
 mod expectation;
 mod ground;

@@ -6,11 +6,14 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::clock::true_time;
+
 /// Milliseconds since the epoch.
 pub(crate) type Millis = i64;
 
+/// The time, also in a process whose clock a case has moved.
 pub(crate) fn now() -> Millis {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as Millis
+    true_time(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as Millis)
 }
 
 /// How far an attempt has come.

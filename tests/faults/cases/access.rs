@@ -4,9 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rehop::testing::{Broker, TlsListener, eventually};
+use rehop::settings::QueueType;
+use rehop::testing::{Broker, Proxy, TlsListener, eventually};
 
+use crate::evidence::all_broken;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -16,9 +19,13 @@ use crate::service::{Config, Does};
 async fn user(ground: &Ground, broker: &Broker, lab: &mut Lab, permissions: [&str; 3]) {
     let user = lab.config.namespace.clone();
     broker.rabbitmqctl(&["add_user", &user, &ground.password]).await.unwrap();
-    let [configure, write, read] = permissions;
-    broker.rabbitmqctl(&["set_permissions", &user, configure, write, read]).await.unwrap();
     lab.config.url = ground.url_of(broker.amqp_url(), &user);
+    permit(broker, lab, permissions).await;
+}
+
+/// Changes what this user may do.
+async fn permit(broker: &Broker, lab: &Lab, [configure, write, read]: [&str; 3]) {
+    broker.rabbitmqctl(&["set_permissions", &lab.config.namespace, configure, write, read]).await.unwrap();
 }
 
 pub(crate) async fn least_permissions(ground: Ground) -> Account {
@@ -65,12 +72,49 @@ pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
     // "access to exchange ..." on 3.10, "write access to exchange ..." since.
     let refused = format!("access to exchange '{}'", lab.exchange("wait"));
     eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused)).await.unwrap();
-    let user = lab.config.namespace.clone();
-    broker.rabbitmqctl(&["set_permissions", &user, &own, &own, &own]).await.unwrap();
+    permit(&broker, &lab, [&own, &own, &own]).await;
     lab.recovers(SOON / 2).await;
     lab.settled(SOON).await;
     service.stop().await;
     lab.close(Allowed::nothing()).await
+}
+
+/// A service that has lost its permissions and its connections may not declare, check or consume its queue. It tries again until it may.
+pub(crate) async fn all_permissions_taken(ground: Ground) -> Account {
+    let quorum = Some(QueueType::Quorum);
+    let kinds =
+        [("own", None, false), ("own-checked", None, true), ("existing", quorum, false), ("checked", quorum, true)];
+    let rounds = kinds.map(|(name, existing, only_checks)| all_taken(&ground, name, existing, only_checks));
+    let mut sum = Account::default();
+    join_all(rounds).await.iter().for_each(|account| sum.add(account));
+    sum
+}
+
+async fn all_taken(ground: &Ground, name: &str, existing: Option<QueueType>, only_checks: bool) -> Account {
+    let broker = ground.shared_broker().await;
+    let mut lab = ground.lab(&format!("taken-{name}")).await;
+    user(ground, &broker, &mut lab, [".*"; 3]).await;
+    lab.declare().await;
+    (lab.work_mut().existing, lab.config.only_checks) = (existing, only_checks);
+    let (mut service, proxy) = lab.service_behind().await;
+    lab.recovers(SOON / 2).await;
+    permit(&broker, &lab, ["^$"; 3]).await;
+    let losses = all_broken(&proxy, Proxy::cut).await;
+    lab.send(10, Does::Succeed).await;
+    lab.send(10, Does::Fail(1)).await;
+    eventually(SOON, "the service is refused again and again, and says what to do", async || {
+        let log = service.log();
+        let is_refusal = |line: &&str| line.contains("not consuming; retrying") && line.contains("Least permissions");
+        let refusals = log.lines().filter(is_refusal).count();
+        if refusals >= 3 { Ok(true) } else { Err(format!("{refusals} times")) }
+    })
+    .await
+    .unwrap();
+    permit(&broker, &lab, [".*"; 3]).await;
+    lab.recovers(SOON / 2).await;
+    lab.settled(SOON).await;
+    service.stop().await;
+    lab.close(Allowed::losses(losses, 10)).await.of(name)
 }
 
 /// A certificate authority, and the certificates that it has signed.

@@ -95,7 +95,7 @@ impl Books {
 type Break = fn(&mut Books);
 
 /// A fault in an account, and what the ledger has to report.
-const BREAKS: [(&str, Break); 23] = [
+const BREAKS: [(&str, Break); 24] = [
     ("lost {1}", |books| books.forget(HANDLED)),
     ("lost {3}", |books| books.parked.retain(|(id, ..)| *id != PARKED)),
     ("lost {4}", |books| books.forget(DISCARDED)),
@@ -142,6 +142,10 @@ const BREAKS: [(&str, Break); 23] = [
     ("waited 150 ms in place of 200", |books| {
         let entry = books.entry_of(WAITED, Step::Started, 1);
         (entry.at, entry.due) = (1150, Some(1150));
+    }),
+    ("waited 150 ms in place of 200", |books| {
+        books.entry_of(WAITED, Step::Started, 1).at = 1150;
+        books.allowed = Allowed::nothing().wrong_times();
     }),
     ("message 9 was never sent", |books| books.write([entry(9, 1000, Step::Started, 0)])),
 ];

@@ -12,7 +12,7 @@ use crate::service::Does;
 
 const MESSAGES: usize = 20;
 
-/// The TTL of the wait queue. It is long enough for all copies to be counted there.
+/// The TTL of the wait queue, or of what stands in for a delayed exchange. It is long enough for all copies to be counted there.
 const TIER: u64 = 3000;
 /// The same for the two rungs that a copy takes on the ladder, one after the other.
 const RUNGS: [u64; 2] = [4000, 2000];
@@ -27,13 +27,21 @@ async fn lab_that_waits(ground: &Ground, name: &str, strategy: WaitStrategy) -> 
     let work = lab.work_mut();
     let delay: u64 = if strategy == WaitStrategy::Ladder { RUNGS.iter().sum() } else { TIER };
     (work.strategy, work.delays, work.concurrency) = (strategy, vec![delay], MESSAGES as u16);
-    lab.declare().await;
+    if strategy == WaitStrategy::DelayedExchange {
+        lab.declare_with_stand_in(TIER).await;
+    } else {
+        lab.declare().await;
+    }
     lab
 }
 
 /// Waits until the first wait queue holds a copy of each message.
 async fn copies_wait(lab: &Lab) {
-    let first = if is_on_ladder(lab) { lab.rung(RUNGS[0]) } else { lab.tier(TIER) };
+    let first = match lab.config.work().strategy {
+        WaitStrategy::Ladder => lab.rung(RUNGS[0]),
+        WaitStrategy::DelayedExchange => lab.stand_in(),
+        _ => lab.tier(TIER),
+    };
     lab.depth(&first, MESSAGES as u32).await;
 }
 

@@ -3,6 +3,7 @@
 mod access;
 mod accounts;
 mod broker;
+mod clock;
 mod cluster;
 mod handler;
 mod hostile;
@@ -33,7 +34,7 @@ pub(crate) use soak::lasts as soak_lasts;
 
 pub(crate) fn all() -> Vec<Case> {
     use Needs::{Broker, Corner, Docker, Machine};
-    use WaitStrategy::{Ladder, Tiers};
+    use WaitStrategy::{DelayedExchange, Ladder, Tiers};
     vec![
         case(Corner, "the ledger notices each way in which an account can be wrong", accounts::are_checked),
         case(Corner, "the process is killed before a handler has seen the messages", kill::before_the_handler),
@@ -53,6 +54,16 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "the process is killed between the confirm of a copy for the ladder and the ack", |ground| {
             kill::between_confirm_and_ack(ground, Ladder)
         }),
+        case(
+            Corner,
+            "the process is killed after a copy for a delayed exchange is published and before its confirm",
+            |ground| kill::before_the_confirm(ground, DelayedExchange),
+        ),
+        case(
+            Corner,
+            "the process is killed between the confirm of a copy for a delayed exchange and the ack",
+            |ground| kill::between_confirm_and_ack(ground, DelayedExchange),
+        ),
         case(Corner, "the process is killed after the ack", kill::after_the_ack),
         case(Corner, "the process is killed at each step that changes something", steps::in_fair_weather),
         case(
@@ -96,6 +107,11 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "confirms are late, and the connection is kept", network::late_confirms),
         case(Corner, "confirms come too late", network::confirms_that_come_too_late),
         case(Corner, "messages return with forged times in their headers", waits::forged_times),
+        case(
+            Corner,
+            "the clock of one process jumps an hour ahead and an hour behind while messages wait",
+            clock::jumps,
+        ),
         case(Corner, "the service is restarted again and again under a backlog", rolling::restarts_under_a_backlog),
         case(Corner, "the shipped defaults bear lost connections", rolling::shipped_defaults),
         case(Corner, "the production profile bears lost connections", rolling::production_profile),
@@ -231,6 +247,11 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "headers fill a frame", hostile::large_headers),
         case(Corner, "the user has the least permissions", access::least_permissions),
         case(Corner, "the user has one permission too few", access::too_few_permissions),
+        case(
+            Corner,
+            "all permissions are taken away with the connections, and given back",
+            access::all_permissions_taken,
+        ),
         case(Broker, "the broker is reached by TLS, and a wrong authority is refused", access::tls),
         case(Broker, "the broker asks for a certificate of the client", access::mutual_tls),
         case(Broker, "the service runs on through cut connections, flat in memory and files", soak::flat).long_only(),

@@ -6,6 +6,7 @@ use rehop::testing::Publish;
 use serde_json::json;
 
 use super::soak::resident;
+use crate::clock::HOUR;
 use crate::evidence::{Witness, lasts};
 use crate::expectation::Place;
 use crate::ground::{Ground, SOON};
@@ -13,8 +14,6 @@ use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
 use crate::record::{Millis, Step, now};
 use crate::service::Does;
-
-const HOUR: Millis = 3_600_000;
 
 /// A message as a service with these clocks would publish it to the wait exchange after its first attempt.
 fn copy(lab: &Lab, message: Publish, tier: u64, since: Millis, due: Millis) -> Publish {
@@ -60,7 +59,7 @@ pub(crate) async fn forged_times(ground: Ground) -> Account {
     let mut service = lab.service();
     lab.settled(SOON / 2).await;
     service.stop().await;
-    lab.close(Allowed::nothing().forged_times()).await.with_note(format!("{} pairs of forged times", times.len()))
+    lab.close(Allowed::nothing().wrong_times()).await.with_note(format!("{} pairs of forged times", times.len()))
 }
 
 /// Many messages wait, the broker is frozen until the last of them is due, and all return at once.

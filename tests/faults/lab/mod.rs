@@ -134,6 +134,26 @@ impl Lab {
         }
     }
 
+    /// Declares what stands in for the plugin's exchange: the exchange, without the plugin's type, and a queue that keeps every message for
+    /// this long. Services only check it, because they would declare it otherwise.
+    pub(crate) async fn declare_with_stand_in(&mut self, millis: u64) {
+        self.config.only_checks = true;
+        self.declare().await;
+        let (client, queue) = (self.client().await, self.stand_in());
+        let arguments = json!({
+            "x-queue-type": "quorum", "x-message-ttl": millis, "x-dead-letter-exchange": self.exchange("return"),
+            "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+        });
+        client.declare_queue(&queue, arguments).await.unwrap();
+        client.bind(&queue, &self.exchange("delay"), "", json!({})).await.unwrap();
+        self.book().queues.insert(queue, Role::Wait);
+    }
+
+    /// The queue that stands in for the plugin.
+    pub(crate) fn stand_in(&self) -> String {
+        self.exchange("stand-in")
+    }
+
     /// The topology of a configuration. The ledger records it.
     fn topology_of(&self, config: &Config) -> Topology {
         // The shipped configuration has the same queues.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rehop::testing::Received;
 
 use crate::expectation::Place;
-pub(crate) use audit::account;
+pub(crate) use audit::{CLOCKS, account};
 
 /// What a case allows beyond the one fate of each message. Anything else that is found is a failure.
 #[derive(Debug, Clone, Default)]
@@ -24,8 +24,8 @@ pub(crate) struct Allowed {
     attempts: u32,
     /// How many messages can end once more, if fewer than the losses charge.
     duplicates: Option<usize>,
-    /// The case has forged the times in the headers.
-    forged_times: bool,
+    /// The times in the headers are wrong, because the case forges them or moves a clock.
+    wrong_times: bool,
     /// A delivery that no handler has seen can spend one of a message's waits.
     spent_waits: bool,
 }
@@ -67,8 +67,8 @@ impl Allowed {
         self
     }
 
-    pub(crate) fn forged_times(mut self) -> Self {
-        self.forged_times = true;
+    pub(crate) fn wrong_times(mut self) -> Self {
+        self.wrong_times = true;
         self
     }
 

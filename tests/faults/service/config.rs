@@ -7,6 +7,8 @@ use rehop::settings::{Declare, Loader, Order, QueueType, Secret, TopologyMode, W
 use rehop::{Backoff, Settings};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::Clock;
+
 /// The configuration of a service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Config {
@@ -18,6 +20,8 @@ pub(crate) struct Config {
     /// Uses the settings in the repository's `config/` with this profile, and the environment. Then only the names of the queues
     /// in this configuration count.
     pub(crate) shipped: Option<Shipped>,
+    /// The process has this wall clock, and not the machine's.
+    pub(crate) clock: Option<Clock>,
     pub(crate) grace: Duration,
     /// The time limit for one answer of the broker.
     pub(crate) answer: Duration,
@@ -133,10 +137,12 @@ impl Config {
 
     /// Further variables in the environment of the service.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let Some(shipped) = &self.shipped else { return Vec::new() };
-        let mut environment = shipped.environment.clone();
-        environment.push(("REHOP_BROKER__URL".to_owned(), self.url.clone()));
-        environment.push(("REHOP_NAMESPACE".to_owned(), self.namespace.clone()));
+        let mut environment: Vec<_> = self.clock.iter().flat_map(Clock::environment).collect();
+        if let Some(shipped) = &self.shipped {
+            environment.extend(shipped.environment.clone());
+            environment.push(("REHOP_BROKER__URL".to_owned(), self.url.clone()));
+            environment.push(("REHOP_NAMESPACE".to_owned(), self.namespace.clone()));
+        }
         environment
     }
 }

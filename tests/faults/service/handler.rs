@@ -25,6 +25,8 @@ pub(crate) enum Does {
     Slow(u64),
     /// Fails until the message has waited this often.
     Fail(u32),
+    /// Fails until the message has waited [`ASKS`] times, and asks for this many milliseconds each time.
+    Ask(u64),
     Permanent,
     Discard,
     /// Does not decode.
@@ -52,6 +54,9 @@ pub(crate) enum Does {
     /// Allocates and writes this many megabytes, then fails.
     Allocate(usize),
 }
+
+/// How often a handler asks for a wait.
+pub(crate) const ASKS: u32 = 2;
 
 /// What the handlers of one queue share.
 pub(crate) struct Work {
@@ -104,6 +109,10 @@ impl Work {
             }
             Does::Fail(hops) if job.hop() < hops => not_yet(),
             Does::Fail(_) => Ok(()),
+            Does::Ask(millis) if job.hop() < ASKS => {
+                Err(Failure::transient("not yet").after(Duration::from_millis(millis)))
+            }
+            Does::Ask(_) => Ok(()),
             Does::Expiring => not_yet(),
             Does::Permanent => Err(Failure::permanent("it never will")),
             Does::Discard => Err(Failure::discard("nobody needs it")),

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 pub(crate) use config::{Config, QueueConfig, Shipped};
 use handler::Work;
-pub(crate) use handler::{Does, Job};
+pub(crate) use handler::{ASKS, Does, Job};
 pub(crate) use supervised::Supervised;
 
 /// Holds the configuration, and tells this program to run as the service. Variables with `REHOP_TEST_` are not settings.
