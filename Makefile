@@ -66,7 +66,7 @@ run-faults: run-inputs
 	REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' $(CARGO) test --release --features cli --test faults
 
 # The properties of headers and decisions try about 20,000 random inputs in `make test`; INPUTS_FACTOR times as many are twelve
-# million. The inputs of the inbox and the outbox are whole simulated worlds and take longer: 540 in `make test`, WORLDS_FACTOR
+# million. The inputs of the inbox and the outbox are whole simulated worlds and take longer: 560 in `make test`, WORLDS_FACTOR
 # times as many here. Each property prints how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
 INPUTS_FACTOR := 600
 WORLDS_FACTOR := 50

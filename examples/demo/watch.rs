@@ -94,7 +94,7 @@ impl Play {
 
     async fn list(&self, queue: &str) -> anyhow::Result<Listing> {
         let mut request = ListRequest::default();
-        (request.window, request.rows) = (None, usize::MAX);
+        (request.scan, request.rows) = (None, usize::MAX);
         Ok(Parked::open(&self.settings, Place::queue(queue))?.list(&request).await?)
     }
 
