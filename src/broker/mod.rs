@@ -9,4 +9,5 @@ pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
 pub(crate) mod settle;
+pub(crate) mod subscribe;
 mod turn;

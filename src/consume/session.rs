@@ -445,14 +445,12 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The subscriptions of an ordered queue end together with its channel. lapin cancels a subscription when its stream is dropped, and
-/// the next process would then get messages before those that are held here.
+/// The subscriptions end together with their channel. lapin would cancel each when its stream is dropped, and close the channel when the
+/// broker has answered: until then, the next process would get messages of an ordered queue before those that are held here.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        if self.is_ordered() {
-            self.lost.cancel();
-            self.send_settlements();
-            queued(self.channel.close(200, "done".into()));
-        }
+        self.lost.cancel();
+        self.send_settlements();
+        queued(self.channel.close(200, "done".into()));
     }
 }

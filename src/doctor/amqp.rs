@@ -15,6 +15,7 @@ use super::subject::Subject;
 use crate::broker::answer::answer;
 use crate::broker::look::look_at;
 use crate::broker::name::short;
+use crate::broker::subscribe::subscribe;
 use crate::error::Error;
 use crate::settings::{Declare, TopologyMode};
 use crate::timestamp::Timestamp;
@@ -194,7 +195,7 @@ impl Eyes<'_> {
         let channel = self.channel().await?;
         let mut arguments = FieldTable::default();
         arguments.insert("x-priority".into(), AMQPValue::LongString("none".into()));
-        let consumed = channel.basic_consume(short(queue)?, "".into(), BasicConsumeOptions::default(), arguments);
+        let consumed = subscribe(&channel, short(queue)?, BasicConsumeOptions::default(), arguments);
         answer(&format!("consuming queue {queue:?}"), self.limit, consumed).await.map(drop)
     }
 

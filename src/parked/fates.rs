@@ -11,6 +11,7 @@ use lapin::{Channel, ExchangeKind, message::Delivery};
 
 use crate::broker::answer::answer;
 use crate::broker::name::short;
+use crate::broker::subscribe::subscribe;
 use crate::error::Error;
 use crate::parked::group::{Group, Groups, Kind, Member};
 use crate::parked::normalise::normalise;
@@ -156,7 +157,7 @@ impl FateStream {
         let what = format!("declaring queue {:?}", queue.as_str());
         answer(&what, limit, channel.queue_declare(queue.clone(), options, arguments)).await?;
         let options = BasicConsumeOptions { no_ack: true, exclusive: true, ..BasicConsumeOptions::default() };
-        let consuming = channel.basic_consume(queue.clone(), "".into(), options, FieldTable::default());
+        let consuming = subscribe(&channel, queue.clone(), options, FieldTable::default());
         let consumer = answer("consuming the fates of replayed messages", limit, consuming).await?;
         let what = format!("binding queue {:?} to exchange {:?}", queue.as_str(), report.as_str());
         let (run, options) = (short(&session.run)?, QueueBindOptions::default());

@@ -22,6 +22,7 @@ use crate::broker::answer::answer;
 use crate::broker::declare::table;
 use crate::broker::name::short;
 use crate::broker::settle::queued;
+use crate::broker::subscribe::subscribe;
 use crate::error::{Error, describe};
 use crate::parked::error::ParkedError;
 use crate::parked::prefetch::{Demand, Moving, size};
@@ -302,13 +303,12 @@ impl<'a> Look<'a> {
     async fn subscribe(&self, prefetch: u16) -> Result<Subscription, Error> {
         let (channel, limit, what) = (self.session.channel().await?, self.session.limit, self.what());
         answer(&what, limit, channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
-        let tag = ShortString::default();
         let mut arguments = Arguments::new();
         if self.asks {
             arguments.insert(CONSUMER_TIMEOUT.to_owned(), ask_for(self.session.ack_timeout));
         }
         let options = BasicConsumeOptions::default();
-        let consuming = channel.basic_consume(self.queue.clone(), tag, options, table(&arguments)?);
+        let consuming = subscribe(&channel, self.queue.clone(), options, table(&arguments)?);
         let consumer = answer(&what, limit, consuming).await?;
         let settled = SettledTags::default();
         Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })

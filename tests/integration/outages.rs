@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rehop::settings::TopologyMode;
 use rehop::testing::{Broker, Publish, eventually};
-use rehop::{Error, Failure, Message};
+use rehop::{Consumer, Error, Failure, Message, Raw};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, SOON, fragile_broker, millis, not_tried};
+use crate::support::{Fixture, Log, Running, SOON, fragile_broker, millis, not_tried};
 
 /// Longer than a broker needs to start on a busy machine.
 const RESTART: Duration = Duration::from_secs(60);
@@ -38,6 +38,45 @@ async fn a_service_recovers_by_itself_after_the_broker_is_restarted() {
     let summary = run.stop().await;
     assert!(summary.handled >= 2, "{summary:?}");
     assert_eq!(client.depth(&fixture.queue).await.unwrap(), 0);
+}
+
+/// The leader of the queue does not answer for a while. What the broker delivers to a subscription that was given up comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_is_answered_too_late_holds_no_message() {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a queue whose leader is suspended, because the broker is not ours");
+    }
+    let mut fixture = Fixture::new("late-answer").await;
+    fixture.settings.broker.timeout = Duration::from_secs(1);
+    fixture.declare().await;
+    let tell = async |what: &str| {
+        let told = format!("sys:{what}(whereis('%2F_{}')).", fixture.queue);
+        broker.rabbitmqctl(&["eval", &told]).await.unwrap();
+    };
+    for n in 0..3 {
+        fixture.publish(&n.to_string()).await;
+    }
+    tell("suspend").await;
+    let log = Log::default();
+    let seen = log.clone();
+    let service = fixture.connect().await.with_consumer(
+        Consumer::new(fixture.queue.clone(), move |message: Message<Bytes>| {
+            seen.push(message.raw_body().to_vec());
+            std::future::ready(Ok::<_, Failure>(()))
+        })
+        .decode(Raw),
+    );
+    let status = service.status();
+    let run = Running::start(service);
+    let gives_up = async || match &status.queues()[0].last_error {
+        Some(error) if error.contains("consuming queue") => Ok(true),
+        other => Err(format!("{other:?}")),
+    };
+    eventually(SOON, "a subscription is given up", gives_up).await.unwrap();
+    tell("resume").await;
+    log.reaches(3).await;
+    assert_eq!(run.stop().await.handled, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
