@@ -14,8 +14,7 @@ use crate::load::Load;
 use crate::record::Step;
 use crate::service::{Does, QueueConfig, Service};
 
-/// From the end of the fault. Since 4.3, messages held by the consumers of a dead node come back after a minute, but new messages
-/// do not wait for this.
+/// From the end of the fault.
 const RECOVERY: Duration = Duration::from_secs(45);
 
 /// How many messages of a queue a process holds at most.
@@ -78,7 +77,7 @@ impl Stage {
 
     /// `losses` is how often the faults have cut a service off, or made it wait in vain.
     async fn finish(mut self, losses: usize) -> Account {
-        self.lab.recovers(RECOVERY).await;
+        self.lab.recovers_from_a_dead_node(RECOVERY).await;
         self.load.stop().await;
         self.lab.settled(SOON * 4).await;
         for service in &mut self.services {
@@ -142,7 +141,7 @@ pub(crate) async fn leaders(ground: Ground) -> Account {
         }
         let leader = stage.kill_leader_of(queue).await;
         killed.push(leader.to_string());
-        stage.lab.recovers(RECOVERY).await;
+        stage.lab.recovers_from_a_dead_node(RECOVERY).await;
         stage.replace_leader_of(queue, leader).await;
     }
     let mut native = Account::default();
@@ -205,7 +204,7 @@ pub(crate) async fn cut_off(ground: Ground) -> Account {
     })
     .await
     .unwrap();
-    stage.lab.recovers(RECOVERY).await;
+    stage.lab.recovers_from_a_dead_node(RECOVERY).await;
     stage.cluster.reconnect(0).await.unwrap();
     stage.finish(2 * 2 * 2).await
 }
