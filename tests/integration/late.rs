@@ -8,6 +8,10 @@ use rehop::{Failure, Reason};
 
 use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
 
+/// For how long a reject is held back, and the next message must not start. A wait of a fixed length, such as the 200 ms after a
+/// settlement, is over by then.
+const HELD_BACK: Duration = Duration::from_secs(1);
+
 /// A queue of rehop's own with this ack timeout. `None` where the broker is not ours, so that its parked queue cannot be filled.
 async fn own(test: &str, ack_timeout: Duration) -> Option<Fixture> {
     let broker = Broker::shared().await;
@@ -25,6 +29,30 @@ async fn own(test: &str, ack_timeout: Duration) -> Option<Fixture> {
     Some(fixture)
 }
 
+/// The same, ordered by customers, with a full parked queue. The ack timeout of an ordered queue is at least a minute, and a copy has half
+/// of it.
+async fn ordered(test: &str) -> Option<Fixture> {
+    let mut fixture = own(test, Duration::from_secs(65)).await?;
+    fixture.retry().strategy = Some(WaitStrategy::InProcess);
+    fixture.retry().delays = millis([100]);
+    fixture.consume().order = Some(Order::Header("customer".to_owned()));
+    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(6), Some(6));
+    fixture.declare().await;
+    fixture.fill_parked().await;
+    Some(fixture)
+}
+
+/// Publishes a message of the customer that its body begins with.
+async fn publish(fixture: &Fixture, body: &str) {
+    let message = fixture.to_queue().body(body).header("customer", &body[..1]);
+    fixture.client.publish(message).await.unwrap();
+}
+
+/// Only those of this customer.
+fn of<'a>(customer: &str, seen: &'a [String]) -> Vec<&'a str> {
+    seen.iter().map(String::as_str).filter(|body| body.starts_with(customer)).collect()
+}
+
 /// Waits until the broker holds so many messages of the work queue that no consumer can get: they are to be dead-lettered.
 async fn are_held_by_the_broker(fixture: &Fixture, count: usize) {
     let held = format!("{}\t{count}\t0\t0", fixture.queue);
@@ -37,10 +65,14 @@ async fn are_held_by_the_broker(fixture: &Fixture, count: usize) {
     .unwrap();
 }
 
-/// What the broker has parked, without what has filled the queue. If its limit were removed, 3.10 would go on refusing the dead letters of a
-/// queue that it has refused before.
-async fn parked_by_the_broker(fixture: &Fixture, count: usize) -> Vec<Received> {
+/// The parked queue refuses nothing any more. If its limit were removed, 3.10 would go on refusing the dead letters of a queue that it has
+/// refused before.
+async fn make_room(fixture: &Fixture) {
     fixture.set_policy(&fixture.parked(), r#"{"max-length":1000,"overflow":"reject-publish"}"#).await;
+}
+
+/// What was parked, without what has filled the queue.
+async fn parked(fixture: &Fixture, count: usize) -> Vec<Received> {
     let mut parked = Vec::new();
     eventually(SOON, "each message is parked", async || {
         parked.extend(fixture.client.get_all(&fixture.parked()).await.map_err(|error| error.to_string())?);
@@ -49,6 +81,12 @@ async fn parked_by_the_broker(fixture: &Fixture, count: usize) -> Vec<Received> 
     })
     .await
     .unwrap();
+    parked
+}
+
+async fn parked_by_the_broker(fixture: &Fixture, count: usize) -> Vec<Received> {
+    make_room(fixture).await;
+    let parked = parked(fixture, count).await;
     for message in &parked {
         assert_eq!(message.headers["x-death"][0]["reason"], "rejected");
         assert!(!message.headers.contains_key("rehop-reason"), "it is no copy");
@@ -90,27 +128,51 @@ async fn what_the_parked_queue_refuses_for_too_long_is_left_to_the_broker_and_no
     fixture.has_depth(&fixture.queue, 0).await;
 }
 
-/// The ack timeout of an ordered queue is at least a minute, and a copy has half of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_an_ordered_queue_those_behind_what_the_parked_queue_refuses_go_on_before_all_go_back() {
-    let Some(mut fixture) = own("late-ordered", Duration::from_secs(65)).await else { return };
-    fixture.retry().strategy = Some(WaitStrategy::InProcess);
-    fixture.retry().delays = millis([100]);
-    fixture.consume().order = Some(Order::Header("customer".to_owned()));
-    (fixture.consume().prefetch, fixture.consume().concurrency) = (Some(6), Some(6));
-    fixture.declare().await;
-    fixture.fill_parked().await;
-    let seen = Log::default();
+    let Some(fixture) = ordered("late-ordered").await else { return };
     for body in ["a-no", "a1", "a2", "b1", "b2"] {
-        fixture.client.publish(fixture.to_queue().body(body).header("customer", &body[..1])).await.unwrap();
+        publish(&fixture, body).await;
     }
+    let seen = Log::default();
     let run = serve(&fixture, &seen, "a-no").await;
     let seen = seen.reaches(5).await;
-    let of = |key: &str| seen.iter().filter(|body| body.starts_with(key)).map(String::as_str).collect::<Vec<_>>();
-    assert_eq!((of("a"), of("b")), (vec!["a-no", "a1", "a2"], vec!["b1", "b2"]), "each runs once, in its order");
+    let (of_a, of_b) = (of("a", &seen), of("b", &seen));
+    assert_eq!((of_a, of_b), (vec!["a-no", "a1", "a2"], vec!["b1", "b2"]), "each runs once, in its order");
     are_held_by_the_broker(&fixture, 1).await;
     assert_eq!(parked_by_the_broker(&fixture, 1).await[0].text(), "a-no");
     let summary = run.stop().await;
     assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.too_late), (1, 4, 0), "{summary}");
+    fixture.has_depth(&fixture.queue, 0).await;
+}
+
+/// The connection is cut before the first reject reaches the broker, which brings the message again. The acks that follow the reject are
+/// lost with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_an_ordered_queue_nothing_overtakes_what_is_left_to_the_broker_while_the_broker_may_bring_it_back() {
+    let Some(mut fixture) = ordered("late-cut").await else { return };
+    // A busy machine may take a while to connect again.
+    fixture.settings.broker.timeout = Duration::from_secs(10);
+    let (proxy, mut hold) = fixture.put_behind_reject_hold().await;
+    for body in ["a-no", "a1", "a2"] {
+        publish(&fixture, body).await;
+    }
+    let seen = Log::default();
+    let run = serve(&fixture, &seen, "a-no").await;
+    hold.is_reached().await;
+    // Deliveries still come, and handlers are free.
+    publish(&fixture, "b1").await;
+    let is_seen = async || seen.all().iter().any(|body| body == "b1");
+    eventually(SOON, "another customer's message is handled", is_seen).await.unwrap();
+    let next = tokio::time::timeout(HELD_BACK, seen.reaches(3)).await;
+    assert!(next.is_err(), "the next one has started, although the broker has no reject: {next:?}");
+    make_room(&fixture).await;
+    proxy.connection(0).expect("the first connection is the consuming one").cut();
+    let seen = seen.reaches(6).await;
+    let (of_a, of_b) = (of("a", &seen), of("b", &seen));
+    assert_eq!((of_a, of_b), (vec!["a-no", "a-no", "a1", "a2"], vec!["b1", "b1"]), "a-no comes first again");
+    assert_eq!(parked(&fixture, 1).await[0].text(), "a-no");
+    let summary = run.stop().await;
+    assert_eq!(summary.parked[&Reason::Permanent], 1, "it was settled once: {summary}");
     fixture.has_depth(&fixture.queue, 0).await;
 }

@@ -9,6 +9,7 @@ use rehop::testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventu
 use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Topology};
 use tokio::sync::Semaphore;
 
+use super::reject_hold::RejectHold;
 use super::{Log, Running, SOON, millis};
 
 /// One test's part of the shared broker.
@@ -52,6 +53,15 @@ impl Fixture {
         let proxy = Proxy::start(url).await.unwrap();
         self.settings.broker.url = Secret::from(proxy.url_for(url).unwrap());
         proxy
+    }
+
+    /// Services that are started from now on connect through a relay that holds the first reject back, and then through this proxy.
+    pub(crate) async fn put_behind_reject_hold(&mut self) -> (Proxy, RejectHold) {
+        let proxy = self.put_behind_proxy().await;
+        let hold = RejectHold::start(proxy.address()).await;
+        let url = proxy.url_for(Broker::shared().await.amqp_url()).unwrap();
+        self.settings.broker.url = Secret::from(url.replace(&proxy.address(), hold.address()));
+        (proxy, hold)
     }
 
     pub(crate) fn parked(&self) -> String {

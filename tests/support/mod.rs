@@ -3,6 +3,7 @@
 mod fixture;
 mod log;
 mod not_tried;
+mod reject_hold;
 mod running;
 
 use std::time::{Duration, SystemTime};
