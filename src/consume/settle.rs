@@ -68,7 +68,7 @@ enum Sent {
 }
 
 /// How long to pause before requeueing a message that can be neither copied nor safely dead-lettered.
-const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
+pub(crate) const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Attempt {
     /// Carries a settlement out. The copy is confirmed before the original is acked, so a crash between the two makes a

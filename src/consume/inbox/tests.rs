@@ -62,6 +62,7 @@ proptest! {
         let scenario = Scenario::draw(seed, Range::PROMISED);
         let outcome = World::new(&scenario, seed).run();
         prop_assert_eq!(&outcome.innocents_parked, &Vec::<usize>::new());
+        prop_assert_eq!(&outcome.innocents_lost, &Vec::<usize>::new());
         prop_assert_eq!(outcome.unfinished, 0);
     }
 }
@@ -129,6 +130,7 @@ proptest! {
         let outcome = World::new(&scenario, seed).run();
         prop_assert_eq!(outcome.unfinished, 0);
         prop_assert_eq!(&outcome.innocents_parked, &Vec::<usize>::new());
+        prop_assert_eq!(&outcome.innocents_lost, &Vec::<usize>::new());
     }
 
     #[test]
@@ -141,6 +143,7 @@ proptest! {
         prop_assert_eq!(&outcome.overtaken, &Vec::new());
         let is_ordered = |parked: &usize| scenario.is_ordered(*parked);
         prop_assert!(outcome.innocents_parked.iter().all(is_ordered), "{:?}", outcome.innocents_parked);
+        prop_assert!(outcome.innocents_lost.iter().all(is_ordered), "{:?}", outcome.innocents_lost);
     }
 
     #[test]
@@ -180,9 +183,29 @@ fn in_many_of_these_worlds_the_broker_takes_deliveries_back() {
     }
 }
 
+/// The ack timeout where the broker refuses copies for longer.
+const SHORT: u64 = 5_000;
+
 /// Worlds in which the broker refuses copies for longer than its ack timeout.
 fn refusing() -> Range {
-    Range { ack_timeout: 5_000, refusals: &[10_000, 20_000, 40_000], ..Range::PROMISED }
+    Range { ack_timeout: SHORT, refusals: &[10_000, 20_000, 40_000], ..Range::PROMISED }
+}
+
+/// The same for so long that messages come to their limits. All queues are existing ones, and no message kills.
+fn refusing_for_long() -> Range {
+    let refusing = Range { refusals: &[60_000, 80_000], ..refusing() };
+    Range { messages: 200, poisons: 0, waits: true, one_existing_in: 1, delivery_limit: (5, 7), ..refusing }
+}
+
+/// The rules of an existing queue, where the broker refuses copies.
+fn refusing_rules(prefetch: u16, limit: u32, is_ordered: bool) -> Rules {
+    let hold_limit = Duration::from_millis(if is_ordered { SHORT - SHORT / 20 } else { SHORT / 2 });
+    Rules { prefetch, concurrency: prefetch.min(10), delivery_limit: limit, hold_limit, is_ordered, ..RULES }
+}
+
+/// So long that a message whose copy is refused exceeds this limit meanwhile, if each return counts.
+fn beyond(limit: u32) -> u64 {
+    (u64::from(limit) + 4) * SHORT
 }
 
 proptest! {
@@ -206,8 +229,58 @@ proptest! {
         prop_assert_eq!(outcome.unfinished, 0);
         let is_copied = |parked: &usize| scenario.is_copied(*parked);
         prop_assert!(outcome.innocents_parked.iter().all(is_copied), "{:?}", outcome.innocents_parked);
+        prop_assert!(outcome.innocents_lost.iter().all(is_copied), "{:?}", outcome.innocents_lost);
         // What has waited for as long as it may can start while a subscription ends, and its handler takes half of the timeout.
         prop_assert!(outcome.longest_held <= 6_000, "{} ms", outcome.longest_held);
+    }
+
+    /// At its limit a message is handed back, uncounted, until its copy is accepted. In an ordered queue it goes back with all that the
+    /// process holds, and that is counted.
+    #[test]
+    fn refused_copies_lose_no_message_of_an_existing_queue_without_an_order_on_4_3(seed in any::<u64>()) {
+        let scenario = Scenario::draw(seed, refusing_for_long()).on_4_3().without_kills();
+        let outcome = World::new(&scenario, seed).run();
+        prop_assert_eq!(&outcome.innocents_lost, &Vec::<usize>::new());
+        prop_assert_eq!(outcome.unfinished, 0);
+    }
+
+    #[test]
+    fn a_refused_copy_loses_no_message_at_the_limit_of_an_existing_queue_on_4_3(prefetch in 3u16..=100, limit in 5u32..=12) {
+        let scenario = Scenario::plain(1, refusing_rules(prefetch, limit, false), 57, 1, usize::MAX)
+            .existing_and_refusing(SHORT, beyond(limit), 19)
+            .on_4_3();
+        let outcome = World::new(&scenario, 1).run();
+        prop_assert_eq!(&outcome.innocents_lost, &Vec::<usize>::new());
+        prop_assert_eq!(outcome.unfinished, 0);
+        prop_assert!(outcome.handed_back > 0, "no message comes to its limit");
+    }
+
+    /// On 3.10 and 4.0. A handler is always free: what waits for one would be handed back in the end.
+    #[test]
+    fn where_every_return_counts_an_existing_queue_loses_only_messages_whose_copies_are_refused(
+        prefetch in 4u16..=100, limit in 5u32..=12, pause in prop::sample::select(&[0u64, 100, 300]),
+    ) {
+        let scenario = Scenario::plain(1, refusing_rules(prefetch, limit, false), 177, 1, usize::MAX)
+            .existing_and_refusing(SHORT, beyond(limit), 59)
+            .published_every(pause);
+        let outcome = World::new(&scenario, 1).run();
+        let is_copied = |lost: &usize| scenario.is_copied(*lost);
+        prop_assert!(outcome.innocents_lost.iter().all(is_copied), "{:?}", outcome.innocents_lost);
+        prop_assert_eq!(outcome.unfinished, 0);
+        prop_assert!(outcome.handed_back > 0, "no message comes to its limit");
+    }
+
+    /// Each time that the process gives its channel up, all that it holds is charged once: four times at most in these worlds.
+    #[test]
+    fn an_existing_ordered_queue_keeps_its_order_and_all_its_messages_if_copies_are_accepted_again_before_the_limit(
+        processes in 1usize..=3, prefetch in 2u16..=20, keys in 2usize..=6, limit in 5u32..=12, refused_for in SHORT..=4 * SHORT,
+    ) {
+        let scenario = Scenario::plain(processes, refusing_rules(prefetch, limit, true), 100, keys, usize::MAX)
+            .existing_and_refusing(SHORT, refused_for, 7);
+        let outcome = World::new(&scenario, 1).run();
+        prop_assert_eq!(&outcome.overtaken, &Vec::new());
+        prop_assert_eq!(&outcome.innocents_lost, &Vec::<usize>::new());
+        prop_assert_eq!(outcome.unfinished, 0);
     }
 }
 
@@ -216,6 +289,46 @@ fn in_many_of_these_worlds_copies_are_given_up() {
     let given_up = |seed| World::new(&Scenario::draw(seed, refusing()), seed).run().given_up;
     let worlds = (0..10).filter(|seed| given_up(*seed) > 0).count();
     assert!(worlds >= 3, "{worlds} of 10");
+}
+
+#[test]
+fn in_many_of_the_longer_ones_messages_are_handed_back_at_their_limits() {
+    let handed_back = |seed| {
+        let scenario = Scenario::draw(seed, refusing_for_long()).on_4_3().without_kills();
+        World::new(&scenario, seed).run().handed_back
+    };
+    let worlds = (0..20).filter(|seed| handed_back(*seed) > 0).count();
+    assert!(worlds >= 4, "{worlds} of 20");
+}
+
+/// Worlds in which the broker never accepts the copies of some messages. The pause before such a message is rejected is short compared to
+/// the ack timeout.
+fn never_accepting() -> Range {
+    let promised = Range { messages: 200, poisons: 0, ..Range::PROMISED };
+    Range { ack_timeout: 200_000, unpublishable: true, one_existing_in: 2, ..promised }
+}
+
+proptest! {
+    #![proptest_config(worlds(10))]
+
+    #[test]
+    fn everything_ends_in_order_although_the_broker_never_accepts_some_copies(seed in any::<u64>()) {
+        let range = Range { poisons: 3, losses: 2, waits: true, ordered: true, ..never_accepting() };
+        let scenario = Scenario::draw(seed, range);
+        let outcome = World::new(&scenario, seed).run();
+        prop_assert_eq!(outcome.unfinished, 0);
+        prop_assert_eq!(&outcome.overtaken, &Vec::new());
+    }
+
+    #[test]
+    fn only_what_the_broker_accepts_no_copy_of_is_lost_and_only_from_existing_queues_on_4_3(seed in any::<u64>()) {
+        let scenario = Scenario::draw(seed, never_accepting()).on_4_3().without_kills();
+        let outcome = World::new(&scenario, seed).run();
+        prop_assert_eq!(outcome.unfinished, 0);
+        prop_assert_eq!(&outcome.innocents_parked, &Vec::<usize>::new());
+        let is_copied = |lost: &usize| scenario.is_copied(*lost);
+        prop_assert!(outcome.innocents_lost.iter().all(is_copied), "{:?}", outcome.innocents_lost);
+    }
 }
 
 proptest! {

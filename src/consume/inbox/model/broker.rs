@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::draws::Draws;
 use super::scenario::Scenario;
 use super::{Channel, Delivery, Life};
+use crate::settings::Declare;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -14,6 +15,8 @@ enum Place {
     Held(Delivery, u64),
     Settled,
     Parked,
+    /// It exceeded the limit of an existing queue, and its broker has deleted it.
+    Lost,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,8 +77,8 @@ impl<'s> Broker<'s> {
         self.longest_held
     }
 
-    pub(super) fn is_parked(&self, message: usize) -> bool {
-        self.places[message] == Place::Parked
+    pub(super) fn is_parked_or_lost(&self, message: usize) -> bool {
+        matches!(self.places[message], Place::Parked | Place::Lost)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -91,8 +94,16 @@ impl<'s> Broker<'s> {
     }
 
     pub(super) fn innocents_parked(&self) -> Vec<usize> {
-        let parked = (0..self.places.len()).filter(|message| self.is_parked(*message));
-        parked.filter(|message| self.scenario.messages[*message].kills_after.is_none()).collect()
+        self.innocents_at(Place::Parked)
+    }
+
+    pub(super) fn innocents_lost(&self) -> Vec<usize> {
+        self.innocents_at(Place::Lost)
+    }
+
+    fn innocents_at(&self, place: Place) -> Vec<usize> {
+        let there = (0..self.places.len()).filter(|message| self.places[*message] == place);
+        there.filter(|message| self.scenario.messages[*message].kills_after.is_none()).collect()
     }
 
     pub(super) fn publish(&mut self, message: usize) {
@@ -247,7 +258,11 @@ impl<'s> Broker<'s> {
         let queue = self.scenario.messages[message].queue;
         self.counts[message] += u32::from(is_counted);
         if self.counts[message] > self.scenario.rules[queue].delivery_limit {
-            return self.end(message, Place::Parked);
+            let place = match self.scenario.declares[queue] {
+                Declare::Own => Place::Parked,
+                Declare::Existing => Place::Lost,
+            };
+            return self.end(message, place);
         }
         let returned = &mut self.returned[queue];
         let at = if self.scenario.returns_in_old_order {

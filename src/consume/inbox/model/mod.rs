@@ -14,7 +14,10 @@
 //!
 //! In some worlds the broker refuses copies for longer than the ack timeout, and some messages end with one. Each copy is sent again until
 //! it is taken. Its delivery stays unsettled until then, or until [`copy_deadline`](crate::consume::copy_deadline) gives it up;
-//! [`uncopied`](crate::consume::uncopied) decides what becomes of it.
+//! [`uncopied`](crate::consume::uncopied) decides what becomes of it. In other worlds the broker never accepts the copies of some messages.
+//!
+//! Some queues are existing ones: rehop has not declared them, and they have no dead-letter exchange. Their delivery limit is the one of
+//! the settings, and what comes back more often is lost.
 //!
 //! In some worlds the broker's ack timeout is shorter than the settings say. 3.10 and 4.0 then close the channel, which charges all that it
 //! holds, and name the timeout. 4.3 takes back the one delivery, uncounted, and cancels its subscription without a word; what earlier
@@ -117,7 +120,7 @@ enum How {
     Reject,
     /// Rejected without requeue: the broker parks it.
     DeadLetter,
-    /// Given back before any handler has seen it.
+    /// Given back as if no handler had seen it.
     HandBack,
 }
 
@@ -126,9 +129,11 @@ enum How {
 pub(super) struct Outcome {
     /// Messages that kill nobody, and were parked.
     pub(super) innocents_parked: Vec<usize>,
-    /// Neither settled nor parked.
+    /// Messages of existing queues that kill nobody, and were lost.
+    pub(super) innocents_lost: Vec<usize>,
+    /// Neither settled, parked nor lost.
     pub(super) unfinished: usize,
-    /// Messages of ordered queues that started before this earlier one with their key was handled or parked.
+    /// Messages of ordered queues that started before this earlier one with their key was handled, parked or lost.
     pub(super) overtaken: Vec<(usize, usize)>,
     /// How long, in ms, a process held a message at most.
     pub(super) longest_held: u64,
@@ -136,6 +141,8 @@ pub(super) struct Outcome {
     pub(super) taken_back: u64,
     /// How often a copy was given up because it was not confirmed in time.
     pub(super) given_up: u64,
+    /// How often the message of such a copy was handed back, because it was at its limit.
+    pub(super) handed_back: u64,
 }
 
 pub(super) struct World<'s> {
@@ -150,6 +157,7 @@ pub(super) struct World<'s> {
     order: OrderCheck,
     taken_back: u64,
     given_up: u64,
+    handed_back: u64,
 }
 
 impl<'s> World<'s> {
@@ -166,6 +174,7 @@ impl<'s> World<'s> {
             order: OrderCheck::new(scenario),
             taken_back: 0,
             given_up: 0,
+            handed_back: 0,
         };
         for (message, described) in scenario.messages.iter().enumerate() {
             world.after(described.published_at, Event::Published(message));
@@ -201,11 +210,13 @@ impl<'s> World<'s> {
         }
         Outcome {
             innocents_parked: self.broker.innocents_parked(),
+            innocents_lost: self.broker.innocents_lost(),
             unfinished: self.broker.unfinished(),
             overtaken: self.order.overtaken,
             longest_held: self.broker.longest_held(),
             taken_back: self.taken_back,
             given_up: self.given_up,
+            handed_back: self.handed_back,
         }
     }
 

@@ -4,7 +4,7 @@ use super::scenario::Scenario;
 
 pub(super) struct OrderCheck {
     ended: Vec<bool>,
-    /// Messages that started, each with an earlier one of their key that was neither handled nor parked by then.
+    /// Messages that started, each with an earlier one of their key that was neither handled, parked nor lost by then.
     pub(super) overtaken: Vec<(usize, usize)>,
 }
 
@@ -19,11 +19,11 @@ impl OrderCheck {
     }
 
     /// A handler of this message starts. Messages are numbered in the order in which they were published.
-    pub(super) fn starts(&mut self, scenario: &Scenario, message: usize, is_parked: impl Fn(usize) -> bool) {
+    pub(super) fn starts(&mut self, scenario: &Scenario, message: usize, is_parked_or_lost: impl Fn(usize) -> bool) {
         let of = |message: usize| (scenario.messages[message].queue, scenario.messages[message].key);
         if scenario.rules[of(message).0].is_ordered {
             let mut earlier = (0..message).filter(|earlier| of(*earlier) == of(message));
-            let overtaken = earlier.find(|earlier| !self.ended[*earlier] && !is_parked(*earlier));
+            let overtaken = earlier.find(|earlier| !self.ended[*earlier] && !is_parked_or_lost(*earlier));
             self.overtaken.extend(overtaken.map(|earlier| (message, earlier)));
         }
     }

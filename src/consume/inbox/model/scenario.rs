@@ -9,6 +9,7 @@ use super::taken::Taken;
 use crate::consume::ack_timeout::can_be_held;
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
+use crate::settings::Declare;
 
 /// What scenarios are drawn from: numbers up to these.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,10 @@ pub(in super::super) struct Range {
     pub(in super::super) enforced: Option<Enforced>,
     /// How long the broker may refuse copies, in ms; some messages end with one then. Empty: no message does.
     pub(in super::super) refusals: &'static [u64],
+    /// Whether some messages end with a copy that the broker never accepts.
+    pub(in super::super) unpublishable: bool,
+    /// One queue in so many is an existing one.
+    pub(in super::super) one_existing_in: u64,
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
     pub(in super::super) spare: u64,
@@ -49,6 +54,8 @@ impl Range {
         ack_timeout: 2 * 3_600_000,
         enforced: None,
         refusals: &[],
+        unpublishable: false,
+        one_existing_in: 3,
         delivery_limit: (5, 12),
         spare: 3,
         losses: 0,
@@ -104,6 +111,8 @@ impl Enforced {
 #[derive(Debug)]
 pub(in super::super) struct Scenario {
     pub(super) rules: Vec<Rules>,
+    /// Who has declared each queue.
+    pub(super) declares: Vec<Declare>,
     /// The broker's ack timeout, as the settings say.
     pub(super) ack_timeout: u64,
     /// The broker's own one, if it is shorter.
@@ -180,6 +189,8 @@ pub(super) struct Message {
     pub(super) failures: u32,
     /// Whether its handler then fails for good, so that it ends with a copy.
     pub(super) is_copied: bool,
+    /// Whether the broker never accepts that copy.
+    pub(super) is_unpublishable: bool,
     /// Handed back by an earlier process on 3.10 or 4.0, which count that.
     pub(super) came_back_before: u32,
 }
@@ -218,6 +229,7 @@ impl Scenario {
             kills: (0..killed).map(|_| (draws.below(5000), draws.below(processes) as usize)).collect(),
             losses: losses(draws, range, processes, rules.len()),
             refusal: (0, 0),
+            declares: vec![Declare::Own; rules.len()],
             waits,
             rules,
             messages,
@@ -238,6 +250,17 @@ impl Scenario {
             // Processes give their own channels up, which each version counts.
             scenario.losses_count = true;
         }
+        if range.unpublishable {
+            let one_unpublishable_in = draws.pick(&[10, 50]);
+            for message in &mut scenario.messages {
+                message.is_unpublishable = draws.one_in(one_unpublishable_in);
+                message.is_copied |= message.is_unpublishable;
+            }
+            scenario.losses_count = true;
+        }
+        for declare in &mut scenario.declares {
+            *declare = if draws.one_in(range.one_existing_in) { Declare::Existing } else { Declare::Own };
+        }
         scenario
     }
 
@@ -250,6 +273,34 @@ impl Scenario {
     /// The same world with a broker that does not count what is given back unseen or what was on its way, as 4.3 does not.
     pub(in super::super) fn on_4_3(self) -> Self {
         Self { hand_backs_count: false, unsent_count: false, ..self }
+    }
+
+    /// The same world in which no process is killed from outside.
+    pub(in super::super) fn without_kills(self) -> Self {
+        Self { kills: Vec::new(), ..self }
+    }
+
+    /// The same world with existing queues, this ack timeout, and a broker that refuses copies until then. One message in so many ends with
+    /// one.
+    pub(in super::super) fn existing_and_refusing(
+        mut self,
+        ack_timeout: u64,
+        until: u64,
+        one_copied_in: usize,
+    ) -> Self {
+        self.declares.fill(Declare::Existing);
+        for (index, message) in self.messages.iter_mut().enumerate() {
+            message.is_copied = index.is_multiple_of(one_copied_in);
+        }
+        Self { ack_timeout, refusal: (0, until), ..self }
+    }
+
+    /// The same world with messages that are published one by one, this long after each other.
+    pub(in super::super) fn published_every(mut self, pause: u64) -> Self {
+        for (index, message) in (0u64..).zip(&mut self.messages) {
+            message.published_at = index * pause;
+        }
+        self
     }
 
     /// Whether this message ends with a copy.
@@ -275,6 +326,7 @@ impl Scenario {
         let immediate = self.rules[queue].immediate;
         let end = if self.is_copied(message) { Verdict::Copy } else { Verdict::Ack };
         match self.waits[queue] {
+            _ if taken.is_exhausted => Verdict::Copy,
             Some(_) if taken.failed >= failures => end,
             Some(_) if taken.count.saturating_add(taken.failed) < immediate => Verdict::Hold(0),
             Some(delay) => Verdict::Hold(delay),
@@ -284,8 +336,14 @@ impl Scenario {
     }
 
     /// What the copy of this message is for: to be parked, or to wait. A copy that waits does not come back to this world.
-    pub(super) fn copy_outcome(&self, message: usize) -> Outcome {
-        if message.is_multiple_of(2) { Outcome::Park(Reason::Permanent) } else { Outcome::Wait(Duration::from_secs(1)) }
+    pub(super) fn copy_outcome(&self, taken: &Taken) -> Outcome {
+        if taken.is_exhausted {
+            Outcome::Park(Reason::Exhausted)
+        } else if taken.delivery.message.is_multiple_of(2) {
+            Outcome::Park(Reason::Permanent)
+        } else {
+            Outcome::Wait(Duration::from_secs(1))
+        }
     }
 
     /// How long the confirm of a copy that is sent now takes. A refused copy is sent again until it is taken.
@@ -310,9 +368,14 @@ impl Scenario {
 
     /// Whether a delivery can wait here until it is due, and its handler can still end in time.
     pub(super) fn can_be_held(&self, taken: &Taken, due: Instant) -> bool {
-        let Some(enforced) = self.enforced else { return true };
-        let ends = due + Duration::from_millis(enforced.longest_handler());
+        let longest = self.enforced.map_or(self.ack_timeout / 2, Enforced::longest_handler);
+        let ends = due + Duration::from_millis(longest);
         can_be_held(self.rules[taken.delivery.channel.queue].is_ordered, ends, taken.until)
+    }
+
+    /// Whether a delivery that cannot wait here may go back, as [`give_back`](crate::retry::decision::give_back) decides.
+    pub(super) fn may_go_back(&self, taken: &Taken) -> bool {
+        taken.count < self.rules[taken.delivery.channel.queue].delivery_limit
     }
 
     /// One queue's messages of the same kind, with one poison, all there from the start. Their keys, this many, take turns.
@@ -332,10 +395,12 @@ impl Scenario {
             hangs: false,
             failures: 0,
             is_copied: false,
+            is_unpublishable: false,
             came_back_before: 0,
         };
         Self {
             rules: vec![rules],
+            declares: vec![Declare::Own],
             ack_timeout: Range::PROMISED.ack_timeout,
             enforced: None,
             messages: (0..messages).map(message).collect(),
@@ -423,6 +488,7 @@ fn messages(draws: &mut Draws, range: Range, rules: &[Rules], typical: &[u64]) -
             hangs: false,
             failures: if one_failing_in.is_some_and(|of| draws.one_in(of)) { draws.within(1, most) as u32 } else { 0 },
             is_copied: false,
+            is_unpublishable: false,
             came_back_before: u32::from(index < handed_back),
         }
     };

@@ -9,8 +9,9 @@ use super::{Channel, Delivery, Event, How, Life, World};
 use crate::consume::ack_timeout::named_in;
 use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
 use crate::consume::inbox::Fingerprint as _;
+use crate::consume::settle::UNPUBLISHABLE_PAUSE;
 use crate::consume::settler::CLOSE_DELAY;
-use crate::consume::uncopied::{Uncopied, when_late};
+use crate::consume::uncopied::{Uncopied, when_impossible, when_late};
 use crate::settings::Declare;
 
 /// How long a queue that has given its channel up is without one.
@@ -30,7 +31,7 @@ impl World<'_> {
         let is_ordered = self.scenario.rules[channel.queue].is_ordered;
         let copy_time = CopyTime::new(is_ordered, now, ack_timeout.settle_limit());
         let key = self.scenario.messages[message].key;
-        let taken = Taken { delivery, key, count, failed: 0, until, copy_time };
+        let taken = Taken { delivery, key, count, failed: 0, until, copy_time, is_exhausted: false };
         process.inbox.arrive(process.queues[channel.queue], Some(count), now, taken);
         self.look_soon(channel.life);
     }
@@ -96,14 +97,18 @@ impl World<'_> {
     }
 
     /// A delivery that waits here is held in one step. Any other is settled in a second step, and the process may do other things in
-    /// between. One that cannot wait here for so long is given back.
+    /// between. One that cannot wait here for so long is given back or, at its limit, ends with a copy.
     pub(super) fn handler_ended(&mut self, life: Life, handler: u64) {
         let now = self.instant();
         let process = &mut self.processes[life.process];
-        let Some((ticket, taken)) = process.running.get(&handler) else { return };
+        let Some((ticket, taken)) = process.running.get_mut(&handler) else { return };
         match self.scenario.verdict(taken) {
             Verdict::Hold(delay) if self.scenario.can_be_held(taken, now + Duration::from_millis(delay)) => {
                 return self.hold(life, handler, now + Duration::from_millis(delay));
+            }
+            Verdict::Hold(_) if !self.scenario.may_go_back(taken) => {
+                taken.is_exhausted = true;
+                process.inbox.handler_ended(ticket, now);
             }
             Verdict::Requeue | Verdict::Hold(_) => {
                 process.inbox.handler_ended(ticket, now);
@@ -150,13 +155,24 @@ impl World<'_> {
         }
         let how = match (self.scenario.verdict(taken), process.copies.get(&handler).copied()) {
             (Verdict::Copy, None) => return self.send_copy(life, handler),
-            (Verdict::Copy, Some(SentCopy::Awaited(..) | SentCopy::DeadLettered)) => return,
-            (Verdict::Requeue | Verdict::Hold(_), _) | (Verdict::Copy, Some(SentCopy::Requeued)) => How::Reject,
+            (Verdict::Copy, Some(SentCopy::Awaited(..) | SentCopy::DeadLettered | SentCopy::Stays)) => return,
+            (Verdict::Requeue | Verdict::Hold(_), _) => How::Reject,
+            (Verdict::Copy, Some(SentCopy::Requeued | SentCopy::Paused)) => How::Reject,
+            (Verdict::Copy, Some(SentCopy::HandedBack)) => How::HandBack,
             (Verdict::Ack, _) | (Verdict::Copy, Some(SentCopy::Confirmed)) => How::Ack,
         };
         let (ticket, taken) = process.running.remove(&handler).expect("a handler ends once");
-        if let Some(SentCopy::Requeued) = process.copies.remove(&handler) {
-            process.inbox.requeue(&ticket, taken.fingerprint());
+        match process.copies.remove(&handler) {
+            Some(SentCopy::Requeued) => process.inbox.requeue(&ticket, taken.fingerprint()),
+            Some(SentCopy::HandedBack) => process.inbox.wait_in_queue(&ticket, taken.fingerprint()),
+            Some(
+                SentCopy::Awaited(..)
+                | SentCopy::Confirmed
+                | SentCopy::DeadLettered
+                | SentCopy::Paused
+                | SentCopy::Stays,
+            )
+            | None => {}
         }
         process.inbox.finish(ticket, now);
         process.tokens.remove(&taken.delivery);
@@ -174,13 +190,36 @@ impl World<'_> {
             let (ticket, _) = process.running.remove(&handler).expect("a handler ends once");
             return process.inbox.finish(ticket, now);
         }
-        let (rules, outcome) =
-            (&self.scenario.rules[channel.queue], self.scenario.copy_outcome(taken.delivery.message));
-        let if_late = when_late(outcome, Declare::Own, rules.is_ordered, Some(taken.count), rules.delivery_limit);
+        if self.scenario.messages[taken.delivery.message].is_unpublishable {
+            return self.settle_uncopied(life, handler);
+        }
+        let (rules, declare) = (&self.scenario.rules[channel.queue], self.scenario.declares[channel.queue]);
+        let outcome = self.scenario.copy_outcome(&taken);
+        let if_late = when_late(outcome, declare, rules.is_ordered, Some(taken.count), rules.delivery_limit);
         let limit = CopyDeadline::new(taken.copy_time, now, ANSWER_TIMEOUT);
         process.copies.insert(handler, SentCopy::Awaited(limit, if_late));
         self.after(self.scenario.confirms_after(self.now), Event::Confirmed(life, handler));
         self.ask_for_confirm(life, handler);
+    }
+
+    /// Settles a message of which the broker accepts no copy.
+    fn settle_uncopied(&mut self, life: Life, handler: u64) {
+        let process = &mut self.processes[life.process];
+        let (_, taken) = process.running[&handler];
+        let queue = taken.delivery.channel.queue;
+        match when_impossible(self.scenario.declares[queue], self.scenario.rules[queue].is_ordered) {
+            Uncopied::DeadLetter => {
+                process.copies.insert(handler, SentCopy::DeadLettered);
+                self.dead_letter(life, handler);
+            }
+            Uncopied::Requeue => {
+                process.copies.insert(handler, SentCopy::Paused);
+                self.after(UNPUBLISHABLE_PAUSE.as_millis() as u64, Event::Settles(life, handler));
+            }
+            Uncopied::HandBack | Uncopied::Stay => {
+                process.copies.insert(handler, SentCopy::Stays);
+            }
+        }
     }
 
     /// Gives a copy up if it was not confirmed in time, and asks again later if there is time left.
@@ -189,7 +228,8 @@ impl World<'_> {
         let process = &mut self.processes[life.process];
         let Some(SentCopy::Awaited(limit, if_late)) = process.copies.get_mut(&handler) else { return };
         let given_up = match if_late {
-            Uncopied::HandBack | Uncopied::Stay => return,
+            Uncopied::Stay => return,
+            Uncopied::HandBack => SentCopy::HandedBack,
             Uncopied::Requeue => SentCopy::Requeued,
             Uncopied::DeadLetter => SentCopy::DeadLettered,
         };
@@ -199,6 +239,7 @@ impl World<'_> {
         }
         process.copies.insert(handler, given_up);
         self.given_up += 1;
+        self.handed_back += u64::from(matches!(given_up, SentCopy::HandedBack));
         if let SentCopy::DeadLettered = given_up {
             return self.dead_letter(life, handler);
         }
@@ -208,8 +249,10 @@ impl World<'_> {
     /// Leaves a message to the broker. In an ordered queue its handler ends only when that is carried out.
     fn dead_letter(&mut self, life: Life, handler: u64) {
         let (_, taken) = self.processes[life.process].running[&handler];
+        let queue = taken.delivery.channel.queue;
+        assert_eq!(self.scenario.declares[queue], Declare::Own, "an existing queue would lose it");
         self.after(0, Event::Sends(taken.delivery, How::DeadLetter));
-        let is_ordered = self.scenario.rules[taken.delivery.channel.queue].is_ordered;
+        let is_ordered = self.scenario.rules[queue].is_ordered;
         let answered_after = if is_ordered { 2 * self.scenario.lag + CLOSE_DELAY.as_millis() as u64 } else { 0 };
         self.after(answered_after, Event::CarriedOut(life, handler));
     }
@@ -274,7 +317,7 @@ impl World<'_> {
         let now = self.instant();
         self.processes[life.process].will_look = false;
         while let Some((handler, taken)) = self.processes[life.process].start_next(self.scenario, now) {
-            self.order.starts(self.scenario, taken.delivery.message, |message| self.broker.is_parked(message));
+            self.order.starts(self.scenario, taken.delivery.message, |message| self.broker.is_parked_or_lost(message));
             match self.scenario.kills_after(&taken) {
                 Some(after) => self.after(after, Event::Dies(life, handler)),
                 None => {

@@ -18,6 +18,8 @@ pub(super) struct Taken {
     pub(super) until: Instant,
     /// For how long the confirm of its copy is awaited, if it ends with one.
     pub(super) copy_time: CopyTime,
+    /// It should wait here, but cannot, and may not go back either, because it is at its limit. So it ends with a copy, to be parked.
+    pub(super) is_exhausted: bool,
 }
 
 impl Fingerprint for Taken {
