@@ -1,7 +1,10 @@
 //! The library and the tool on a real broker: one broker for all tests, a namespace and a queue per test.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
-#![allow(clippy::disallowed_methods, reason = "no subscription here is dropped before it is answered")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "no channel here lives long, and no subscription is dropped before it is answered"
+)]
 
 mod integration;
 mod support;

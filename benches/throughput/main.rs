@@ -3,7 +3,10 @@
 //! `make bench`, or `cargo bench --features cli --bench throughput -- [--quick] [--rounds N] [CASE]...`; `--help` lists the cases.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may panic, and so may its helpers")]
-#![allow(clippy::disallowed_methods, reason = "no subscription here is dropped before it is answered")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "no channel here lives long, and no subscription is dropped before it is answered"
+)]
 #![allow(clippy::print_stdout, reason = "a benchmark is read on standard output")]
 
 mod arguments;

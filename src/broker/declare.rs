@@ -8,6 +8,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ExchangeKind as Kind};
 
 use crate::broker::answer::answer;
+use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::name::short;
 use crate::error::Error;
@@ -272,7 +273,7 @@ async fn declare_alone(
 }
 
 async fn open(connection: &Connection, limit: Duration) -> Result<Channel, Error> {
-    answer("opening a channel", limit, connection.create_channel()).await
+    answer("opening a channel", limit, open_channel(connection)).await
 }
 
 fn verb(passive: bool) -> &'static str {

@@ -21,7 +21,22 @@ const LONGEST: Duration = Duration::from_secs(5);
 ///
 /// When the queue does not exist, may not be looked at, or the channel is lost.
 pub(crate) async fn look_at(channel: &Channel, queue: &ShortString) -> lapin::Result<Queue> {
-    let until = Instant::now() + LONGEST;
+    look(channel, queue, LONGEST).await.map(|(seen, _)| seen)
+}
+
+/// Whether the queue's leader answers. An empty queue is doubted for no longer than this. The channel must not be one that consumes, and
+/// loses its prefetch.
+///
+/// # Errors
+///
+/// When the queue does not exist, may not be looked at, or the channel is lost.
+pub(crate) async fn has_leader(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<bool> {
+    look(channel, queue, longest.min(LONGEST)).await.map(|(_, answers)| answers)
+}
+
+/// What the queue has, and whether its leader has said so.
+async fn look(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<(Queue, bool)> {
+    let until = Instant::now() + longest;
     loop {
         let began = Instant::now();
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
@@ -29,8 +44,11 @@ pub(crate) async fn look_at(channel: &Channel, queue: &ShortString) -> lapin::Re
         let took = began.elapsed();
         let is_empty = seen.message_count() == 0 && seen.consumer_count() == 0;
         // A slow network is no reason to doubt.
-        if !is_empty || took < DOUBTFUL || Instant::now() > until || took < DOUBTFUL + quickest_answer(channel).await? {
-            return Ok(seen);
+        if !is_empty || took < DOUBTFUL || took < DOUBTFUL + quickest_answer(channel).await? {
+            return Ok((seen, true));
+        }
+        if Instant::now() > until {
+            return Ok((seen, false));
         }
     }
 }

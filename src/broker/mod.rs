@@ -2,6 +2,7 @@
 
 pub(crate) mod acks;
 pub(crate) mod answer;
+pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod declare;
 pub(crate) mod keeper;
@@ -9,5 +10,4 @@ pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
 pub(crate) mod settle;
-pub(crate) mod subscribe;
 mod turn;

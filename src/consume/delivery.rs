@@ -33,7 +33,8 @@ pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<Give
     decided.decision = attempt.unheld(decided.decision);
     handler_ended(attempt.given_back(decided.decision));
     match attempt.close(decided).await {
-        Settled::GivenUp(GivenUp::Late(how)) => Some(Left::Late(attempt.into_unacked(), how)),
+        Settled::GivenUp(GivenUp::Late(how)) => Some(Left::Uncopied(attempt.into_unacked(), how)),
+        Settled::GivenUp(GivenUp::Unpublishable) => Some(Left::Uncopied(attempt.into_unacked(), Uncopied::Requeue)),
         Settled::GivenUp(GivenUp::Lost) | Settled::Done(_) => None,
     }
 }
@@ -42,8 +43,8 @@ pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<Give
 pub(crate) enum Left {
     /// It stays in this process until its next attempt.
     Waiting(Held),
-    /// Its copy was not confirmed in time.
-    Late(Unacked, Uncopied),
+    /// There is no copy of it.
+    Uncopied(Unacked, Uncopied),
 }
 
 /// A message that goes back to its queue, and comes again.

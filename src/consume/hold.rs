@@ -52,8 +52,10 @@ impl Attempt {
     /// What becomes of a delivery that would be held, and cannot be.
     pub(crate) fn unheld(&self, decision: Decision) -> Decision {
         match decision {
-            // The ledger of a delivery that was held counts from its last wait.
-            Decision::Wait { path: Path::Hold, .. } => {
+            // The ledger of a delivery that was held counts from its last wait, so the broker's count decides.
+            Decision::Wait { path: Path::Hold, .. } | Decision::Requeue
+                if self.policy().strategy.kind() == WaitStrategy::InProcess =>
+            {
                 give_back(self.policy(), self.context.contract.redeliveries_of(&self.delivery))
             }
             other => other,

@@ -236,8 +236,8 @@ async fn run(unacked: Unacked, slot: Slot, aborted: CancellationToken) {
     };
     match left {
         Some(Left::Waiting(held)) => slot.hold(held),
-        Some(Left::Late(unacked, Uncopied::HandBack)) => slot.hand_back(&unacked),
-        Some(Left::Late(unacked, _)) => slot.requeue(&unacked),
+        Some(Left::Uncopied(unacked, Uncopied::HandBack)) => slot.hand_back(&unacked),
+        Some(Left::Uncopied(unacked, _)) => slot.requeue(&unacked),
         None => {}
     }
 }

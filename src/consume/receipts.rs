@@ -12,6 +12,7 @@ use lapin::{BasicProperties, Channel};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::name::short;
 use crate::error::{Error, describe};
@@ -73,11 +74,15 @@ impl Task {
             let sent = timeout(limit, self.publish(run, &receipt)).await;
             let problem = match sent {
                 Ok(Ok(())) => continue,
-                Ok(Err(problem)) => problem,
+                Ok(Err(problem)) => {
+                    self.channel = None;
+                    problem
+                }
+                // The channel stays: lapin would send its close before the receipt, which may still wait for the end of an alarm, and
+                // the broker would then close the whole connection.
                 Err(_) => "the broker does not answer".to_owned(),
             };
             tracing::debug!(exchange = %self.exchange, problem, "a receipt could not be sent; pausing receipts");
-            self.channel = None;
             self.silent_until = Some(Instant::now() + PAUSE);
         }
     }
@@ -89,7 +94,7 @@ impl Task {
                 return Err("the broker has closed the channel".to_owned());
             }
             let connection = self.link.get().await.map_err(|error| error.to_string())?;
-            self.channel = Some(connection.create_channel().await.map_err(|error| describe(&error))?);
+            self.channel = Some(open_channel(&connection).await.map_err(|error| describe(&error))?);
         }
         let Some(channel) = &self.channel else { return Ok(()) };
         let properties = BasicProperties::default().with_headers(receipt.headers());

@@ -12,14 +12,17 @@ use lapin::message::Delivery as Incoming;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use subscriptions::Subscriptions;
 
+use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
+use crate::broker::look::has_leader;
 use crate::broker::settle::queued;
 use crate::consume::ack_timeout::{AckTimeout, Unsettled, named_in};
 use crate::consume::attempt::Unacked;
@@ -99,7 +102,7 @@ impl<'a> Session<'a> {
     /// Declares what the queue needs and opens a channel.
     pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<Connection>) -> Result<Self, Error> {
         queue.keeper.declare(&connection, &queue.topology).await?;
-        let opening = connection.create_channel();
+        let opening = open_channel(&connection);
         let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
         let lost = CancellationToken::new();
         let session = Self {
@@ -116,8 +119,20 @@ impl<'a> Session<'a> {
             lost,
         };
         session.unsettled().lose_channel();
+        session.has_leader().await?;
         session.set_prefetch(1).await?;
         Ok(session)
+    }
+
+    /// A subscription to a queue whose leader is silent is carried out when it is back, although nobody waits for it any more. The
+    /// messages that it is given then are charged, so it is not asked for.
+    async fn has_leader(&self) -> Result<(), Error> {
+        let WorkQueue { context, answer_timeout, .. } = self.queue;
+        let looking = has_leader(&self.channel, &context.addresses.queue, *answer_timeout / 2);
+        if self.answer("asking the leader of the queue", looking).await? {
+            return Ok(());
+        }
+        Err(self.lost_by("the leader of the queue does not answer; waiting for it".to_owned().into()))
     }
 
     /// Whether anything was delivered.
@@ -364,7 +379,7 @@ impl<'a> Session<'a> {
     async fn still_exists(&self) -> bool {
         let until = Instant::now() + DELETION;
         let looking = async {
-            let channel = self.connection.create_channel().await?;
+            let channel = open_channel(&self.connection).await?;
             loop {
                 let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
                 let queue = self.queue.context.addresses.queue.clone();
@@ -445,12 +460,24 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The subscriptions end together with their channel. lapin would cancel each when its stream is dropped, and close the channel when the
-/// broker has answered: until then, the next process would get messages of an ordered queue before those that are held here.
+/// The channel ends with its session. lapin alone cancels each subscription, and keeps the channel until the broker has answered:
+/// meanwhile the next process would get messages of an ordered queue before those that are held here. And a subscription that was given
+/// up before it was answered would stay, with all that is delivered to it.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.lost.cancel();
         self.send_settlements();
-        queued(self.channel.close(200, "done".into()));
+        let channel = self.channel.clone();
+        match Handle::try_current() {
+            Ok(runtime) if !self.is_ordered() => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(CLOSE_DELAY).await;
+                    channel.close(200, "done".into()).await
+                });
+            }
+            _ => {
+                queued(channel.close(200, "done".into()));
+            }
+        }
     }
 }

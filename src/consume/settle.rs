@@ -24,6 +24,8 @@ pub(crate) enum Settled {
 pub(crate) enum GivenUp {
     /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
     Late(Uncopied),
+    /// The broker accepts no copy of the message, and parks none of this queue.
+    Unpublishable,
     /// The channel was gone. The broker has the message again.
     Lost,
 }
@@ -32,6 +34,7 @@ impl GivenUp {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Late(_) => "the broker did not confirm the copy in time",
+            Self::Unpublishable => "the broker accepts no copy",
             Self::Lost => "the channel was gone",
         }
     }
@@ -40,6 +43,7 @@ impl GivenUp {
     pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
         match (self, counts_deliveries) {
             (Self::Lost, _) => "",
+            (Self::Unpublishable, _) => "; an earlier line says why, and the message comes again",
             (Self::Late(_), true) => {
                 "; if the broker refuses copies, an earlier line says why: repair that, because the message comes to its delivery limit"
             }
@@ -53,6 +57,7 @@ impl GivenUp {
     const fn error_type(self) -> &'static str {
         match self {
             Self::Late(_) => "timeout",
+            Self::Unpublishable => "unpublishable",
             Self::Lost => "channel_closed",
         }
     }
@@ -179,7 +184,7 @@ impl Attempt {
             Uncopied::Requeue => {
                 tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
                 self.context.settleable().await;
-                self.requeue()
+                Settled::GivenUp(GivenUp::Unpublishable)
             }
             Uncopied::HandBack | Uncopied::Stay => {
                 self.settler.lost.cancelled().await;

@@ -13,9 +13,9 @@ use super::observed::{Denied, Difference, Observed, QueueState, State};
 use super::parked_since::parked_since;
 use super::subject::Subject;
 use crate::broker::answer::answer;
+use crate::broker::channel::{open_channel, subscribe};
 use crate::broker::look::look_at;
 use crate::broker::name::short;
-use crate::broker::subscribe::subscribe;
 use crate::error::Error;
 use crate::settings::{Declare, TopologyMode};
 use crate::timestamp::Timestamp;
@@ -211,7 +211,7 @@ impl Eyes<'_> {
     }
 
     pub(super) async fn channel(&self) -> Result<Channel, Error> {
-        answer("opening a channel", self.limit, self.connection.create_channel()).await
+        answer("opening a channel", self.limit, open_channel(self.connection)).await
     }
 
     /// A channel that gets no answer ends with its connection.

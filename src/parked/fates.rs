@@ -10,8 +10,8 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind, message::Delivery};
 
 use crate::broker::answer::answer;
+use crate::broker::channel::subscribe;
 use crate::broker::name::short;
-use crate::broker::subscribe::subscribe;
 use crate::error::Error;
 use crate::parked::group::{Group, Groups, Kind, Member};
 use crate::parked::normalise::normalise;

@@ -19,10 +19,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::broker::acks::{Ack, SettledTags};
 use crate::broker::answer::answer;
+use crate::broker::channel::subscribe;
 use crate::broker::declare::table;
 use crate::broker::name::short;
 use crate::broker::settle::queued;
-use crate::broker::subscribe::subscribe;
 use crate::error::{Error, describe};
 use crate::parked::error::ParkedError;
 use crate::parked::prefetch::{Demand, Moving, size};

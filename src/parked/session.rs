@@ -8,6 +8,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Connection, ErrorKind};
 
 use crate::broker::answer::answer;
+use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::look::look_at;
 use crate::broker::name::short;
@@ -65,7 +66,7 @@ impl Session {
     }
 
     pub(super) async fn channel(&self) -> Result<Channel, Error> {
-        answer("opening a channel", self.limit, self.connection.create_channel()).await
+        answer("opening a channel", self.limit, open_channel(&self.connection)).await
     }
 
     /// A connection of its own for what publishes: an alarm blocks it.
@@ -126,7 +127,7 @@ async fn try_lock(
     queue: &str,
     limit: Duration,
 ) -> Result<Channel, ParkedError> {
-    let channel = answer("opening a channel", limit, connection.create_channel()).await?;
+    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
     let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
     let name = short(&names.operator_lock(queue))?;
     let what = format!("declaring queue {:?}", name.as_str());
@@ -143,7 +144,7 @@ async fn try_lock(
 /// Whether a nack counts towards no delivery limit. lapin does not tell the broker's version, but 4.3 knows an argument that it accepts
 /// for quorum queues alone, and older versions accept any that they do not know.
 async fn nack_is_free(connection: &Connection, probe: &str, limit: Duration) -> Result<bool, Error> {
-    let channel = answer("opening a channel", limit, connection.create_channel()).await?;
+    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
     let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
     let mut arguments = FieldTable::default();
     arguments.insert("x-delayed-retry-type".into(), AMQPValue::LongString("disabled".into()));

@@ -4,8 +4,10 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
 
+use crate::broker::channel::open_channel;
+
 pub(crate) async fn open(connection: &Connection) -> lapin::Result<Channel> {
-    let channel = connection.create_channel().await?;
+    let channel = open_channel(connection).await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
     Ok(channel)
 }

@@ -15,6 +15,7 @@ use super::outbox::{Action, CopyId, LaneId, Outbox};
 use super::report::log;
 use super::request::{Pending, Request, Requests};
 use super::session::{Completion, Input, Session, next_of, sleep_until};
+use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::error::Error;
@@ -100,7 +101,7 @@ impl Task {
             Action::Probe => {
                 self.start(|connection| async move {
                     // A broker that refuses a channel is alive too.
-                    let _ = connection.create_channel().await;
+                    let _ = open_channel(&connection).await;
                     Completion::Probed
                 });
             }

@@ -137,9 +137,16 @@ impl Publisher {
             None => self.open_channel(limit).await?,
         };
         // A channel is used again only after its message is confirmed or refused. Until then a return could still come on it.
-        let publishing = channel::publish(&channel, exchange, routing_key, &body, properties, true);
-        let Ok(result) = timeout(limit, publishing).await else {
-            return Err(Error::Timeout { what, limit }.into());
+        // A task, because this future may be dropped: lapin would send the close of the channel before the message, which may still wait
+        // for the end of an alarm, and the broker would then close the whole connection.
+        let publishing = tokio::spawn(async move {
+            let result = channel::publish(&channel, exchange, routing_key, &body, properties, true).await;
+            (channel, result)
+        });
+        let (channel, result) = match timeout(limit, publishing).await {
+            Ok(Ok(published)) => published,
+            Ok(Err(ended)) => return Err(Error::Lost { what, problem: ended.to_string().into() }.into()),
+            Err(_) => return Err(Error::Timeout { what, limit }.into()),
         };
         let confirmation = result.map_err(|error| PublishError::of_operation(&to, &what, &error))?;
         self.idle().push(channel);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lapin::Channel;
 
 use crate::broker::answer::answer;
+use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::look::look_at;
 use crate::broker::name::short;
@@ -31,7 +32,7 @@ pub(super) enum Depth {
 pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<String, Depth>, Error> {
     let connection = link.get().await?;
     let limit = link.answer_timeout();
-    let open = async || answer("opening a channel", limit, connection.create_channel()).await;
+    let open = async || answer("opening a channel", limit, open_channel(&connection)).await;
     let (mut depths, mut channel) = (BTreeMap::new(), open().await?);
     for queue in queues {
         let depth = match passive(&channel, queue, link).await {

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use self::declared::Declared;
 use self::problems::{News, Problems};
+use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
 use crate::broker::look::look_at;
@@ -164,7 +165,7 @@ impl Keeper {
 }
 
 async fn depth(connection: &Connection, queue: &ShortString) -> lapin::Result<u64> {
-    let channel = connection.create_channel().await?;
+    let channel = open_channel(connection).await?;
     let queue = look_at(&channel, queue).await?;
     channel.close(200, "done".into()).await?;
     Ok(u64::from(queue.message_count()))

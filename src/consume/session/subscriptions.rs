@@ -6,10 +6,10 @@ use futures_util::future::try_join_all;
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery as Incoming;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::ShortString;
 
 use super::{Session, WorkQueue};
 use crate::broker::declare::table;
-use crate::broker::subscribe::subscribe;
 use crate::consume::attempt::Unacked;
 use crate::error::Error;
 use crate::topology::consumer_arguments;
@@ -55,7 +55,12 @@ impl Session<'_> {
         let WorkQueue { context, ack_timeout, .. } = self.queue;
         let arguments = table(&consumer_arguments(&context.names, &context.config, ack_timeout.configured))?;
         let options = BasicConsumeOptions::default();
-        self.answer(&what, subscribe(&self.channel, queue, options, arguments)).await
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the session closes its channel in any case, after its settlements"
+        )]
+        let subscribing = self.channel.basic_consume(queue, ShortString::default(), options, arguments);
+        self.answer(&what, subscribing).await
     }
 
     /// Ends all subscriptions when nothing is on its way to them, because the broker would count it.

@@ -21,6 +21,7 @@ use super::{
     properties::Properties,
     url::without_password,
 };
+use crate::broker::channel::open_channel;
 use crate::broker::look::look_at;
 
 /// The time limit of every call, because a broker without a majority does not answer at all.
@@ -413,7 +414,7 @@ impl Client {
         act: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
     ) -> Result<T, ClientError> {
         answer(what, async {
-            let channel = self.connection.create_channel().await?;
+            let channel = open_channel(&self.connection).await?;
             let value = act(&channel).await?;
             channel.close(200, "done".into()).await?;
             Ok(value)
@@ -428,7 +429,7 @@ impl Client {
             return Ok(channel.clone());
         }
         let channel = answer(|| "open a channel".to_owned(), async {
-            let channel = self.connection.create_channel().await?;
+            let channel = open_channel(&self.connection).await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             Ok(channel)
         })

@@ -91,6 +91,7 @@ async fn look(url: &str, queue: &str, way: Way) -> usize {
     let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
     let mut looks = 0;
     for _ in 0..LOOKS {
+        #[allow(clippy::disallowed_methods, reason = "few channels are opened here")]
         let channel = connection.create_channel().await.unwrap();
         let mut taken = Vec::new();
         while let Some(message) = channel.basic_get(queue.into(), BasicGetOptions { no_ack: false }).await.unwrap() {

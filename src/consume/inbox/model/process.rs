@@ -36,14 +36,12 @@ pub(super) enum SentCopy {
     /// Until this limit, and what becomes of the delivery then.
     Awaited(CopyDeadline, Uncopied),
     Confirmed,
-    /// It was not confirmed in time, and the message comes again.
+    /// It was not confirmed in time, or is never accepted, and the message comes again.
     Requeued,
     /// It was not confirmed in time, and the message is at its limit, so it goes back as if no handler had seen it.
     HandedBack,
     /// It was not confirmed in time, or is never accepted, and the broker parks the message.
     DeadLettered,
-    /// It is never accepted. After a pause the message comes again.
-    Paused,
     /// It is never accepted, and the message stays unsettled.
     Stays,
 }

@@ -157,7 +157,7 @@ impl World<'_> {
             (Verdict::Copy, None) => return self.send_copy(life, handler),
             (Verdict::Copy, Some(SentCopy::Awaited(..) | SentCopy::DeadLettered | SentCopy::Stays)) => return,
             (Verdict::Requeue | Verdict::Hold(_), _) => How::Reject,
-            (Verdict::Copy, Some(SentCopy::Requeued | SentCopy::Paused)) => How::Reject,
+            (Verdict::Copy, Some(SentCopy::Requeued)) => How::Reject,
             (Verdict::Copy, Some(SentCopy::HandedBack)) => How::HandBack,
             (Verdict::Ack, _) | (Verdict::Copy, Some(SentCopy::Confirmed)) => How::Ack,
         };
@@ -165,14 +165,7 @@ impl World<'_> {
         match process.copies.remove(&handler) {
             Some(SentCopy::Requeued) => process.inbox.requeue(&ticket, taken.fingerprint()),
             Some(SentCopy::HandedBack) => process.inbox.wait_in_queue(&ticket, taken.fingerprint()),
-            Some(
-                SentCopy::Awaited(..)
-                | SentCopy::Confirmed
-                | SentCopy::DeadLettered
-                | SentCopy::Paused
-                | SentCopy::Stays,
-            )
-            | None => {}
+            Some(SentCopy::Awaited(..) | SentCopy::Confirmed | SentCopy::DeadLettered | SentCopy::Stays) | None => {}
         }
         process.inbox.finish(ticket, now);
         process.tokens.remove(&taken.delivery);
@@ -213,7 +206,7 @@ impl World<'_> {
                 self.dead_letter(life, handler);
             }
             Uncopied::Requeue => {
-                process.copies.insert(handler, SentCopy::Paused);
+                process.copies.insert(handler, SentCopy::Requeued);
                 self.after(UNPUBLISHABLE_PAUSE.as_millis() as u64, Event::Settles(life, handler));
             }
             Uncopied::HandBack | Uncopied::Stay => {
