@@ -6,6 +6,7 @@ use rehop::settings::{Order, WaitStrategy};
 use rehop::testing::{Broker, Received, eventually};
 use rehop::{Failure, Reason};
 
+use crate::support::frame_hold::Held;
 use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
 
 /// For how long a reject is held back, and the next message must not start. A wait of a fixed length, such as the 200 ms after a
@@ -153,7 +154,7 @@ async fn in_an_ordered_queue_nothing_overtakes_what_is_left_to_the_broker_while_
     let Some(mut fixture) = ordered("late-cut").await else { return };
     // A busy machine may take a while to connect again.
     fixture.settings.broker.timeout = Duration::from_secs(10);
-    let (proxy, mut hold) = fixture.put_behind_reject_hold().await;
+    let (proxy, hold) = fixture.put_behind_frame_hold(Held::Reject).await;
     for body in ["a-no", "a1", "a2"] {
         publish(&fixture, body).await;
     }

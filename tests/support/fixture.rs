@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rehop::settings::{ConsumeSettings, RetrySettings, Secret};
 use rehop::testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventually};
-use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Topology};
+use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Status, Topology};
 use tokio::sync::Semaphore;
 
-use super::reject_hold::RejectHold;
+use super::frame_hold::{FrameHold, Held};
 use super::{Log, Running, SOON, millis};
 
 /// One test's part of the shared broker.
@@ -55,10 +55,10 @@ impl Fixture {
         proxy
     }
 
-    /// Services that are started from now on connect through a relay that holds the first reject back, and then through this proxy.
-    pub(crate) async fn put_behind_reject_hold(&mut self) -> (Proxy, RejectHold) {
+    /// Services that are started from now on connect through a relay that holds a frame back, and then through this proxy.
+    pub(crate) async fn put_behind_frame_hold(&mut self, held: Held) -> (Proxy, FrameHold) {
         let proxy = self.put_behind_proxy().await;
-        let hold = RejectHold::start(proxy.address()).await;
+        let hold = FrameHold::start(proxy.address(), held).await;
         let url = proxy.url_for(Broker::shared().await.amqp_url()).unwrap();
         self.settings.broker.url = Secret::from(url.replace(&proxy.address(), hold.address()));
         (proxy, hold)
@@ -86,10 +86,23 @@ impl Fixture {
     where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let run =
-            Running::start(self.connect().await.with_consumer(Consumer::new(self.queue.clone(), handler).decode(Raw)));
+        let (run, _) = self.start(handler).await;
         self.is_declared(&self.queue).await;
         run
+    }
+
+    /// Starts a service on the queue that takes raw bodies, and returns its status too.
+    pub(crate) async fn start<R>(
+        &self,
+        handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static,
+    ) -> (Running, Status)
+    where
+        R: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let consumer = Consumer::new(self.queue.clone(), handler).decode(Raw);
+        let service = self.connect().await.with_consumer(consumer);
+        let status = service.status();
+        (Running::start(service), status)
     }
 
     /// A service whose handler always returns the same result.

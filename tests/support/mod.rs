@@ -1,9 +1,9 @@
 //! Code that the tests share.
 
 mod fixture;
+pub(crate) mod frame_hold;
 mod log;
 mod not_tried;
-mod reject_hold;
 mod running;
 
 use std::time::{Duration, SystemTime};
