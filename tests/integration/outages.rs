@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use rehop::settings::TopologyMode;
 use rehop::testing::{Broker, Publish, eventually};
-use rehop::{Consumer, Error, Failure, Message, Raw};
+use rehop::{Error, Failure, Message, Status};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, Running, SOON, fragile_broker, millis, not_tried};
+use crate::support::frame_hold::Held;
+use crate::support::{Fixture, Log, SOON, fragile_broker, millis, not_tried};
 
 /// Longer than a broker needs to start on a busy machine.
 const RESTART: Duration = Duration::from_secs(60);
@@ -40,43 +41,81 @@ async fn a_service_recovers_by_itself_after_the_broker_is_restarted() {
     assert_eq!(client.depth(&fixture.queue).await.unwrap(), 0);
 }
 
-/// The leader of the queue does not answer for a while. What the broker delivers to a subscription that was given up comes back.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_subscription_that_is_answered_too_late_holds_no_message() {
-    let broker = Broker::shared().await;
-    if !broker.is_ours() {
-        return not_tried("a queue whose leader is suspended, because the broker is not ours");
-    }
-    let mut fixture = Fixture::new("late-answer").await;
-    fixture.settings.broker.timeout = Duration::from_secs(1);
-    fixture.declare().await;
-    let tell = async |what: &str| {
-        let told = format!("sys:{what}(whereis('%2F_{}')).", fixture.queue);
-        broker.rabbitmqctl(&["eval", &told]).await.unwrap();
-    };
-    for n in 0..3 {
-        fixture.publish(&n.to_string()).await;
-    }
-    tell("suspend").await;
-    let log = Log::default();
-    let seen = log.clone();
-    let service = fixture.connect().await.with_consumer(
-        Consumer::new(fixture.queue.clone(), move |message: Message<Bytes>| {
-            seen.push(message.raw_body().to_vec());
-            std::future::ready(Ok::<_, Failure>(()))
-        })
-        .decode(Raw),
-    );
-    let status = service.status();
-    let run = Running::start(service);
+/// Waits until the service has lost a session of its queue, or could not open one.
+async fn gives_up(status: &Status) {
     let gives_up = async || match &status.queues()[0].last_error {
         Some(error) if error.contains("consuming queue") => Ok(true),
         other => Err(format!("{other:?}")),
     };
-    eventually(SOON, "a subscription is given up", gives_up).await.unwrap();
+    eventually(SOON, "the service gives up to consume the queue", gives_up).await.unwrap();
+}
+
+/// What the broker delivers to a subscription that was given up comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_that_is_answered_too_late_holds_no_message() {
+    let mut fixture = Fixture::new("late-answer").await;
+    fixture.settings.broker.timeout = Duration::from_secs(1);
+    // The first subscription is for one message, which opens the window. Then comes the second.
+    let (_proxy, hold) = fixture.put_behind_frame_hold(Held::ConsumeOk(2)).await;
+    fixture.declare().await;
+    let log = Log::default();
+    let seen = log.clone();
+    let handler = move |message: Message<Bytes>| {
+        seen.push(String::from_utf8_lossy(message.raw_body()).into_owned());
+        std::future::ready(Ok(()))
+    };
+    let (run, status) = fixture.start(handler).await;
+    fixture.publish("0").await;
+    hold.is_reached().await;
+    for number in 1..4 {
+        fixture.publish(&number.to_string()).await;
+    }
+    gives_up(&status).await;
+    hold.release();
+    let mut seen = log.reaches(4).await;
+    seen.sort_unstable();
+    assert_eq!(seen, ["0", "1", "2", "3"]);
+    assert_eq!(run.stop().await.handled, 4);
+}
+
+/// The leader would carry out each subscription when it answers again, and the message would be charged for each that was given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_not_charged_for_subscriptions_to_a_leader_that_is_silent() {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a queue whose leader is suspended, because the broker is not ours");
+    }
+    let mut fixture = Fixture::new("silent-leader").await;
+    fixture.settings.broker.timeout = Duration::from_secs(1);
+    fixture.retry().delivery_limit = Some(1);
+    fixture.declare().await;
+    fixture.publish("x").await;
+    let tell = async |what: &str| {
+        let told = format!("sys:{what}(whereis('%2F_{}')).", fixture.queue);
+        broker.rabbitmqctl(&["eval", &told]).await.unwrap();
+    };
+    tell("suspend").await;
+    let log = Log::default();
+    let mut services = Vec::new();
+    // A status does not count the tries, but each of these services has made one, and the second charge would park the message.
+    for _ in 0..4 {
+        let seen = log.clone();
+        let handler = move |message: Message<Bytes>| {
+            seen.push((message.redelivered(), message.attempt()));
+            std::future::ready(Ok(()))
+        };
+        services.push(fixture.start(handler).await);
+    }
+    for (_, status) in &services {
+        gives_up(status).await;
+    }
     tell("resume").await;
-    log.reaches(3).await;
-    assert_eq!(run.stop().await.handled, 3);
+    log.reaches(1).await;
+    let mut handled = 0;
+    for (run, _) in services {
+        handled += run.stop().await.handled;
+    }
+    assert_eq!((log.all(), handled), (vec![(false, 1)], 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
