@@ -1,11 +1,14 @@
 //! Shutdown: no more messages are taken, none is lost, and the summary is right.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rehop::testing::Publish;
+use rehop::testing::{Publish, eventually};
 use rehop::{Failure, Stopped};
+use tokio::sync::Semaphore;
 
-use crate::support::{Fixture, Log, PROMPTLY};
+use crate::support::frame_hold::Held;
+use crate::support::{Fixture, Log, PROMPTLY, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
@@ -69,9 +72,7 @@ async fn a_service_stops_in_time_while_the_broker_is_away() {
     proxy.refuse().await;
     proxy.cut();
     // The service has to notice the loss first: its connections to the proxy end.
-    rehop::testing::eventually(crate::support::SOON, "the connections are closed", async || proxy.open() == 0)
-        .await
-        .unwrap();
+    eventually(SOON, "the connections are closed", async || proxy.open() == 0).await.unwrap();
     let since = Instant::now();
     let summary = run.stop().await;
     assert!(since.elapsed() < PROMPTLY, "{:?}", since.elapsed());
@@ -100,6 +101,43 @@ async fn a_service_stops_within_its_grace_time_while_the_broker_is_silent() {
     assert_eq!((summary.unfinished, summary.parked.len()), (1, 0), "{summary:?}");
     drop(proxy);
     fixture.has_depth(&fixture.queue, 1).await;
+}
+
+/// The window opens with the first message, so a second subscription is on its way while that is handled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handlers_finish() {
+    let mut fixture = Fixture::new("stop-unanswered").await;
+    let (proxy, hold) = fixture.put_behind_frame_hold(Held::ConsumeOk(2)).await;
+    fixture.declare().await;
+    let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
+    let (pass, log) = (gate.clone(), started.clone());
+    let starting = fixture.start(move |_| {
+        let (pass, log) = (pass.clone(), log.clone());
+        async move {
+            log.push(());
+            pass.acquire().await.unwrap().forget();
+            Ok(())
+        }
+    });
+    let (run, status) = starting.await;
+    fixture.publish("x").await;
+    started.reaches(1).await;
+    hold.is_reached().await;
+    assert!(status.queues()[0].is_consuming, "{status:?}");
+    let stopping = run.begin_stop();
+    // With a grace time of 5 s, each answer is waited for 1 s: one to the subscription, and one to its end. Only then does the queue
+    // count as not consumed, and what ends from now on is settled on the channel of a given-up subscription. Handlers may run for 4 s.
+    let has_given_up = async || if status.queues()[0].is_consuming { Err(format!("{status:?}")) } else { Ok(true) };
+    eventually(SOON, "the shutdown waits for no more answers", has_given_up).await.unwrap();
+    gate.add_permits(1);
+    let summary = stopping.ended().await.unwrap();
+    assert_eq!((summary.handled, summary.unfinished), (1, 0), "{summary:?}");
+    // The broker would deliver again, and first, what it holds for this connection.
+    proxy.cut();
+    fixture.publish("next").await;
+    assert_eq!(fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap()[0].text(), "next");
+    fixture.has_depth(&fixture.queue, 0).await;
+    assert_eq!(started.all().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
