@@ -78,6 +78,40 @@ async fn an_exchange_that_does_not_exist_fails_only_the_messages_to_it() {
     assert_eq!(fixture.client.drain(&fixture.queue, 20, SOON).await.unwrap().len(), 20);
 }
 
+/// A connection has numbers for 2,047 channels, and lapin (4.12) loses one with each channel that the broker closes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_goes_on_after_the_broker_has_closed_thousands_of_its_channels() {
+    let fixture = Fixture::new("many-refused").await;
+    fixture.declare().await;
+    let publisher = publisher(&fixture).await;
+    let missing = fixture.namespace.exchange("missing");
+    let (mut refused, mut kept) = (0, 0);
+    let publishing = async {
+        // Enough for two connections, and for a part of a third.
+        while refused < 4_200 {
+            let to_missing = join_all((0..40).map(|_| publisher.publish(Publish::to(&missing, "key"))));
+            let to_queue = publisher.publish(Publish::to_queue(&fixture.queue));
+            let (to_missing, to_queue) = tokio::join!(to_missing, to_queue);
+            for result in to_missing {
+                match result.unwrap_err() {
+                    PublishError::NoExchange { .. } => refused += 1,
+                    // The connection is replaced when it has no number left.
+                    error => assert!(error.is_transient(), "{error}"),
+                }
+            }
+            match to_queue {
+                Ok(()) => kept += 1,
+                Err(error) => assert!(error.is_transient() && !error.to_string().contains(&missing), "{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(SOON, publishing).await.expect("the broker refuses all of them in time");
+    let publish = async || publisher.publish(Publish::to_queue(&fixture.queue)).await.map(|()| true);
+    eventually(SOON, "the next message is taken", publish).await.unwrap();
+    let depth = fixture.client.depth(&fixture.queue).await.unwrap();
+    assert!(depth > kept, "{depth} messages are in the queue, and {kept} and one more were confirmed");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_published_concurrently_are_all_kept_and_each_error_belongs_to_its_message() {
     let fixture = Fixture::new("concurrent").await;
