@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::broker::channel::is_used_up;
 use crate::settings::{SettingsError, WaitStrategy};
 use crate::topology::Role;
 
@@ -198,6 +199,11 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         use Error::{Connect, ConnectAny, Lost, Timeout, Unavailable};
         matches!(self, Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. } | Lost { .. })
+    }
+
+    /// Whether the connection cannot open a channel any more, and has to be replaced.
+    pub(crate) fn is_used_up(&self) -> bool {
+        matches!(self, Self::Lost { problem, .. } if problem.of_lapin().is_some_and(is_used_up))
     }
 
     /// What is wrong in a few words, without the names of hosts and users and without the broker's text: for those who may not know

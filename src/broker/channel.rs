@@ -7,7 +7,7 @@ use lapin::{Channel, Connection, Consumer, ErrorKind};
 
 use super::settle::queued;
 
-/// Opens a channel. If no number is left for one, closes the connection, so that those who use it connect again.
+/// Opens a channel.
 ///
 /// lapin keeps the error with which the broker closed a channel, gives it to the next channel with the same number, some 2,000 channels
 /// later, and never uses that number again. RabbitMQ refuses no new channel with such an error (3.10, 4.0 and 4.3), so the next number is
@@ -15,20 +15,21 @@ use super::settle::queued;
 ///
 /// # Errors
 ///
-/// When the connection is lost, or no number is left.
+/// When the connection is lost, or no number is left, which [`is_used_up`] tells: then the connection has to be replaced.
 pub(crate) async fn open_channel(connection: &Connection) -> lapin::Result<Channel> {
     loop {
         #[expect(clippy::disallowed_methods, reason = "the one place that may")]
         match connection.create_channel().await {
             // Each try takes a number out of use, so this ends.
             Err(error) if is_soft(&error) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::ChannelsLimitReached) => {
-                queued(connection.close(200, "no channel number is left".into()));
-                return Err(error);
-            }
             opened => return opened,
         }
     }
+}
+
+/// Whether the connection has no number left for a channel: the broker allows few, or has closed many.
+pub(crate) fn is_used_up(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ChannelsLimitReached)
 }
 
 /// Whether the error is one with which the broker closes a channel, and not a connection.

@@ -157,6 +157,30 @@ impl Link {
         }
     }
 
+    /// Replaces a connection that can open no more channels. Those that are open go on, and it is closed when nobody uses it.
+    pub(crate) fn retire(&self, connection: &Arc<Connection>) {
+        const LOOK_EVERY: Duration = Duration::from_secs(1);
+        let mut current = self.current();
+        if !current.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            return;
+        }
+        current.connection = None;
+        tracing::warn!(
+            connection = %self.name,
+            "no more channels can be opened on this connection, so another one takes its place: the broker has closed many, for reasons that \
+             earlier lines name, or its channel_max is low"
+        );
+        let (old, limit) = (connection.clone(), self.broker.timeout);
+        tokio::spawn(async move {
+            while Arc::strong_count(&old) > 1 && old.status().connected() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            // Publishes that are under way hold only their channels.
+            tokio::time::sleep(limit).await;
+            let _ = timeout(CLOSE_LIMIT, old.close(200, "no more channels can be opened".into())).await;
+        });
+    }
+
     /// Closes the connection cleanly. One that is being opened meanwhile belongs to a caller that still needs it.
     pub(crate) async fn close(&self) {
         let connection = self.current().connection.take();

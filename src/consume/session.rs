@@ -102,6 +102,7 @@ impl<'a> Session<'a> {
     /// Declares what the queue needs and opens a channel.
     pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<Connection>) -> Result<Self, Error> {
         queue.keeper.declare(&connection, &queue.topology).await?;
+        Self::has_leader(queue, &connection).await?;
         let opening = open_channel(&connection);
         let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
         let lost = CancellationToken::new();
@@ -119,20 +120,29 @@ impl<'a> Session<'a> {
             lost,
         };
         session.unsettled().lose_channel();
-        session.has_leader().await?;
         session.set_prefetch(1).await?;
         Ok(session)
     }
 
-    /// A subscription to a queue whose leader is silent is carried out when it is back, although nobody waits for it any more. The
-    /// messages that it is given then are charged, so it is not asked for.
-    async fn has_leader(&self) -> Result<(), Error> {
-        let WorkQueue { context, answer_timeout, .. } = self.queue;
-        let looking = has_leader(&self.channel, &context.addresses.queue, *answer_timeout / 2);
-        if self.answer("asking the leader of the queue", looking).await? {
-            return Ok(());
+    /// A subscription to a queue whose leader hangs is carried out when it goes on, although nobody waits for it any more. The messages that
+    /// it is given then are charged, so it is not asked for.
+    async fn has_leader(queue: &WorkQueue, connection: &Connection) -> Result<(), Error> {
+        let name = &queue.context.addresses.queue;
+        let looking = async {
+            let channel = open_channel(connection).await?;
+            let answers = has_leader(&channel, name, queue.answer_timeout / 2).await?;
+            channel.close(200, "done".into()).await.map(|()| answers)
+        };
+        match queue.shutdown.answer("asking the leader of a queue", queue.answer_timeout, looking).await {
+            // It may be consumed all the same: some versions ask for more to look at a queue than to consume it. And a slow network is no
+            // reason to wait.
+            Ok(true) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
+            Ok(false) => Err(Error::Unavailable {
+                what: format!("consuming queue {:?}", name.as_str()),
+                problem: "its leader does not answer; `rabbitmq-queues quorum_status` names it".to_owned().into(),
+            }),
+            Err(error) => Err(error),
         }
-        Err(self.lost_by("the leader of the queue does not answer; waiting for it".to_owned().into()))
     }
 
     /// Whether anything was delivered.
@@ -467,12 +477,12 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.lost.cancel();
         self.send_settlements();
-        let channel = self.channel.clone();
+        let (channel, limit) = (self.channel.clone(), self.queue.answer_timeout);
         match Handle::try_current() {
             Ok(runtime) if !self.is_ordered() => {
                 runtime.spawn(async move {
                     tokio::time::sleep(CLOSE_DELAY).await;
-                    channel.close(200, "done".into()).await
+                    tokio::time::timeout(limit, channel.close(200, "done".into())).await
                 });
             }
             _ => {

@@ -43,7 +43,10 @@ impl GivenUp {
     pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
         match (self, counts_deliveries) {
             (Self::Lost, _) => "",
-            (Self::Unpublishable, _) => "; an earlier line says why, and the message comes again",
+            (Self::Unpublishable, _) => {
+                "; an earlier line says why. The message comes again until its delivery limit; then the queue's dead-letter exchange gets it, if \
+             it has one"
+            }
             (Self::Late(_), true) => {
                 "; if the broker refuses copies, an earlier line says why: repair that, because the message comes to its delivery limit"
             }

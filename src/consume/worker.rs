@@ -47,7 +47,8 @@ impl Worker {
                         }
                         SessionEnd::Lost(error) => {
                             may_have_timed_out = self.queue.ack_timeout.may_have_ended(since.elapsed());
-                            if session.has_taken() || since.elapsed() > STEADY_AFTER {
+                            let is_unanswered = matches!(error, Error::Timeout { .. });
+                            if session.has_taken() || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
                                 failures = 0;
                             }
                             error
@@ -78,9 +79,11 @@ impl Worker {
         }
         let connection = self.consuming.get().await?;
         let opened = Session::open(&self.queue, connection.clone()).await;
-        if let Err(Error::Timeout { .. }) = &opened {
+        match &opened {
             // A connection that does not answer can look alive for a long time.
-            self.consuming.abandon(&connection);
+            Err(Error::Timeout { .. }) => self.consuming.abandon(&connection),
+            Err(error) if error.is_used_up() => self.consuming.retire(&connection),
+            _ => {}
         }
         opened
     }

@@ -19,6 +19,11 @@ struct Inner {
 }
 
 impl Problem {
+    /// The error of lapin behind it.
+    pub(crate) fn of_lapin(&self) -> Option<&lapin::Error> {
+        self.0.cause.as_deref().and_then(|cause| cause.downcast_ref())
+    }
+
     pub(crate) fn new(text: impl Into<String>, cause: impl Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner { text: text.into(), cause: Some(Box::new(cause)) }))
     }

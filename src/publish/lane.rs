@@ -12,6 +12,8 @@ use super::cause::Cause;
 use super::channel;
 use super::outbox::{CopyId, LaneId};
 use super::unanswered::{Judgement, Reply, Unanswered};
+use crate::broker::channel::is_used_up;
+use crate::broker::settle::queued;
 use crate::error::describe;
 
 pub(crate) struct Lane {
@@ -29,7 +31,12 @@ pub(crate) struct PublishResult {
 
 impl Lane {
     pub(crate) async fn open(connection: Arc<Connection>) -> lapin::Result<Self> {
-        let channel = channel::open(&connection).await?;
+        let opening = channel::open(&connection).await;
+        if opening.as_ref().is_err_and(is_used_up) {
+            // What is not confirmed is sent again on the next connection.
+            queued(connection.close(200, "no more channels can be opened".into()));
+        }
+        let channel = opening?;
         Ok(Self { channel: Arc::new(channel), unanswered: Unanswered::new() })
     }
 

@@ -27,6 +27,9 @@ use crate::telemetry::producer::PublishSpan;
 /// How many messages are under way at a time, each on a channel of its own. Further ones wait.
 const MAX_CHANNELS: usize = 64;
 
+/// How long what has waited for the end of an alarm may take to be sent.
+const FLUSH: Duration = Duration::from_secs(1);
+
 /// Publishes messages, with confirms, on a connection of its own. Clones share it.
 ///
 /// lapin logs a message that no queue takes, with its body, as a warning: filter by `lapin=error`, as rehop's own subscriber does.
@@ -139,14 +142,23 @@ impl Publisher {
         // A channel is used again only after its message is confirmed or refused. Until then a return could still come on it.
         // A task, because this future may be dropped: lapin would send the close of the channel before the message, which may still wait
         // for the end of an alarm, and the broker would then close the whole connection.
+        let inner = self.0.clone();
         let publishing = tokio::spawn(async move {
-            let result = channel::publish(&channel, exchange, routing_key, &body, properties, true).await;
-            (channel, result)
+            let publishing = channel::publish(&channel, exchange, routing_key, &body, properties, true);
+            let given_up = async {
+                tokio::time::sleep(limit).await;
+                inner.link.unblocked().await;
+                tokio::time::sleep(FLUSH).await;
+            };
+            tokio::select! {
+                result = publishing => Some((channel.clone(), result)),
+                () = given_up => None,
+            }
         });
         let (channel, result) = match timeout(limit, publishing).await {
-            Ok(Ok(published)) => published,
+            Ok(Ok(Some(published))) => published,
             Ok(Err(ended)) => return Err(Error::Lost { what, problem: ended.to_string().into() }.into()),
-            Err(_) => return Err(Error::Timeout { what, limit }.into()),
+            Ok(Ok(None)) | Err(_) => return Err(Error::Timeout { what, limit }.into()),
         };
         let confirmation = result.map_err(|error| PublishError::of_operation(&to, &what, &error))?;
         self.idle().push(channel);
@@ -164,6 +176,10 @@ impl Publisher {
         let opened = answer("opening a channel", limit, channel::open(&connection)).await;
         if matches!(opened, Err(Error::Timeout { .. })) && !self.0.link.state().is_blocked {
             self.0.link.abandon(&connection);
+        }
+        if opened.as_ref().is_err_and(Error::is_used_up) {
+            self.0.link.retire(&connection);
+            self.idle().clear();
         }
         opened
     }

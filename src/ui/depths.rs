@@ -33,6 +33,13 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
     let connection = link.get().await?;
     let limit = link.answer_timeout();
     let open = async || answer("opening a channel", limit, open_channel(&connection)).await;
+    let open = async || {
+        open().await.inspect_err(|error| {
+            if error.is_used_up() {
+                link.retire(&connection)
+            }
+        })
+    };
     let (mut depths, mut channel) = (BTreeMap::new(), open().await?);
     for queue in queues {
         let depth = match passive(&channel, queue, link).await {

@@ -89,7 +89,12 @@ impl Keeper {
         for topology in parts {
             match topology.establish_each(&connection, self.mode, self.link.answer_timeout()).await {
                 Ok(failures) => self.report(topology, &failures),
-                Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
+                Err(error) => {
+                    if error.is_used_up() {
+                        self.link.retire(&connection);
+                    }
+                    return tracing::debug!(%error, "the topology cannot be declared again now");
+                }
             }
         }
     }
