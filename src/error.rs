@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::broker::channel::is_used_up;
 use crate::settings::{SettingsError, WaitStrategy};
 use crate::topology::Role;
 
@@ -287,6 +286,11 @@ fn of_each(tried: &[Error]) -> String {
         other => other.to_string(),
     });
     each.collect::<Vec<_>>().join("; ")
+}
+
+/// Whether the connection has no number left for a channel: the broker allows few channels, or has closed many.
+pub(crate) fn is_used_up(error: &lapin::Error) -> bool {
+    matches!(error.kind(), lapin::ErrorKind::ChannelsLimitReached)
 }
 
 /// The text of an error of lapin's, on one line. The broker repeats names that anyone may have written, so characters that a terminal obeys

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark may panic, and so may its helpers")]
 #![allow(
     clippy::disallowed_methods,
-    reason = "no channel here lives long, and no subscription is dropped before it is answered"
+    reason = "no connection here opens many channels, and no subscription is dropped before it is answered"
 )]
 #![allow(clippy::print_stdout, reason = "a benchmark is read on standard output")]
 

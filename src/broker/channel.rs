@@ -1,4 +1,4 @@
-//! Opens channels and subscribes, where lapin (4.12) alone would go wrong in the long run.
+//! Opens channels and subscribes, around two faults of lapin (4.12) that show only in the long run.
 
 use lapin::options::BasicConsumeOptions;
 use lapin::protocol::AMQPErrorKind;
@@ -9,16 +9,17 @@ use super::settle::queued;
 
 /// Opens a channel.
 ///
-/// lapin keeps the error with which the broker closed a channel, gives it to the next channel with the same number, some 2,000 channels
-/// later, and never uses that number again. RabbitMQ refuses no new channel with such an error (3.10, 4.0 and 4.3), so the next number is
-/// tried.
+/// lapin keeps the error with which the broker has closed a channel. Some 2,000 channels later the number of that channel is due again:
+/// lapin then returns the old error instead of a new channel, and never uses the number again. RabbitMQ itself refuses no new channel with
+/// such an error (3.10, 4.0 and 4.3), so the error is taken for an old one, and the next number is tried.
 ///
 /// # Errors
 ///
-/// When the connection is lost, or no number is left, which [`is_used_up`] tells: then the connection has to be replaced.
+/// When the connection is lost, or has no number left. [`is_used_up`](crate::error::is_used_up) recognises the latter; the connection
+/// then has to be replaced.
 pub(crate) async fn open_channel(connection: &Connection) -> lapin::Result<Channel> {
     loop {
-        #[expect(clippy::disallowed_methods, reason = "the one place that may")]
+        #[expect(clippy::disallowed_methods, reason = "only here are old errors recognised")]
         match connection.create_channel().await {
             // Each try takes a number out of use, so this ends.
             Err(error) if is_soft(&error) => {}
@@ -27,18 +28,14 @@ pub(crate) async fn open_channel(connection: &Connection) -> lapin::Result<Chann
     }
 }
 
-/// Whether the connection has no number left for a channel: the broker allows few, or has closed many.
-pub(crate) fn is_used_up(error: &lapin::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ChannelsLimitReached)
-}
-
-/// Whether the error is one with which the broker closes a channel, and not a connection.
+/// Whether it is an error for which the broker closes only a channel, not the connection.
 fn is_soft(error: &lapin::Error) -> bool {
     matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
 }
 
-/// Subscribes under a tag that the broker chooses. If this is dropped before the broker has answered, as by a time limit, the channel
-/// is closed: lapin would keep the subscription when the answer comes, and all that is delivered to it, until the connection ends.
+/// Subscribes under a tag that the broker chooses. If the future is dropped before the broker has answered, for instance by a time limit,
+/// the channel is closed: otherwise lapin would keep the subscription when the answer comes, and all that is delivered to it, until the
+/// connection ends.
 ///
 /// # Errors
 ///
@@ -56,7 +53,7 @@ pub(crate) async fn subscribe(
     answer
 }
 
-/// Closes the channel when it is dropped with one.
+/// When it is dropped, closes the channel that it still has.
 struct Unanswered<'a> {
     channel: Option<&'a Channel>,
 }

@@ -157,7 +157,7 @@ impl Link {
         }
     }
 
-    /// Replaces a connection that can open no more channels. Those that are open go on, and it is closed when nobody uses it.
+    /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody uses it.
     pub(crate) fn retire(&self, connection: &Arc<Connection>) {
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         let mut current = self.current();
@@ -175,7 +175,7 @@ impl Link {
             while Arc::strong_count(&old) > 1 && old.status().connected() {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
-            // Publishes that are under way hold only their channels.
+            // A publish that is under way holds only its channel, and is not seen above.
             tokio::time::sleep(limit).await;
             let _ = timeout(CLOSE_LIMIT, old.close(200, "no more channels can be opened".into())).await;
         });

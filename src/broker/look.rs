@@ -6,7 +6,8 @@ use lapin::options::{BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Queue};
 
-/// How much longer than an answer about no queue an answer about a queue takes at least if its leader did not answer in time.
+/// If the leader of a queue did not answer in time, the broker's answer about the queue takes at least this much longer than one that
+/// needs no queue.
 const DOUBTFUL: Duration = Duration::from_millis(200);
 
 /// How long an empty queue is doubted.
@@ -24,17 +25,17 @@ pub(crate) async fn look_at(channel: &Channel, queue: &ShortString) -> lapin::Re
     look(channel, queue, LONGEST).await.map(|(seen, _)| seen)
 }
 
-/// Whether the queue's leader answers. An empty queue is doubted for no longer than this. The channel must not be one that consumes, and
-/// loses its prefetch.
+/// Whether the queue's leader answers. A queue that seems to be empty is doubted for `longest`, and for 5 s at most. The channel must not
+/// be one that consumes, and may have a prefetch of 1 afterwards.
 ///
 /// # Errors
 ///
 /// When the queue does not exist, may not be looked at, or the channel is lost.
-pub(crate) async fn has_leader(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<bool> {
+pub(crate) async fn leader_answers(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<bool> {
     look(channel, queue, longest.min(LONGEST)).await.map(|(_, answers)| answers)
 }
 
-/// What the queue has, and whether its leader has said so.
+/// What the broker says of the queue, and whether this comes from the queue's leader.
 async fn look(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<(Queue, bool)> {
     let until = Instant::now() + longest;
     loop {

@@ -1,4 +1,4 @@
-//! Sends the frame of an ack, a reject or a nack.
+//! Sends a frame without waiting until it is written: an ack, a reject, a nack, or the close of a channel or a connection.
 
 use futures_util::FutureExt;
 

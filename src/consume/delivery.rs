@@ -43,7 +43,7 @@ pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<Give
 pub(crate) enum Left {
     /// It stays in this process until its next attempt.
     Waiting(Held),
-    /// There is no copy of it.
+    /// It should have ended with a copy, and none was confirmed. It is settled in this way instead.
     Uncopied(Unacked, Uncopied),
 }
 

@@ -78,8 +78,8 @@ impl Task {
                     self.channel = None;
                     problem
                 }
-                // The channel stays: lapin would send its close before the receipt, which may still wait for the end of an alarm, and
-                // the broker would then close the whole connection.
+                // The channel is kept, because dropping it closes it: lapin would send the close before the receipt, which may still wait
+                // for the end of an alarm, and the broker would then close the whole connection.
                 Err(_) => "the broker does not answer".to_owned(),
             };
             tracing::debug!(exchange = %self.exchange, problem, "a receipt could not be sent; pausing receipts");

@@ -22,7 +22,7 @@ use subscriptions::Subscriptions;
 use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
-use crate::broker::look::has_leader;
+use crate::broker::look::leader_answers;
 use crate::broker::settle::queued;
 use crate::consume::ack_timeout::{AckTimeout, Unsettled, named_in};
 use crate::consume::attempt::Unacked;
@@ -99,10 +99,10 @@ const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a mes
     consumer_timeout, which broker.consumer_timeout should say";
 
 impl<'a> Session<'a> {
-    /// Declares what the queue needs and opens a channel.
+    /// Declares what the queue needs, checks that its leader answers, and opens a channel.
     pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<Connection>) -> Result<Self, Error> {
         queue.keeper.declare(&connection, &queue.topology).await?;
-        Self::has_leader(queue, &connection).await?;
+        Self::check_leader(queue, &connection).await?;
         let opening = open_channel(&connection);
         let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
         let lost = CancellationToken::new();
@@ -124,18 +124,18 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// A subscription to a queue whose leader hangs is carried out when it goes on, although nobody waits for it any more. The messages that
-    /// it is given then are charged, so it is not asked for.
-    async fn has_leader(queue: &WorkQueue, connection: &Connection) -> Result<(), Error> {
+    /// Fails if the leader of the queue hangs. The broker would carry a subscription out when the leader goes on, although nobody waits for
+    /// it any more, and would charge the messages that it delivers.
+    async fn check_leader(queue: &WorkQueue, connection: &Connection) -> Result<(), Error> {
         let name = &queue.context.addresses.queue;
         let looking = async {
             let channel = open_channel(connection).await?;
-            let answers = has_leader(&channel, name, queue.answer_timeout / 2).await?;
+            let answers = leader_answers(&channel, name, queue.answer_timeout / 2).await?;
             channel.close(200, "done".into()).await.map(|()| answers)
         };
         match queue.shutdown.answer("asking the leader of a queue", queue.answer_timeout, looking).await {
-            // It may be consumed all the same: some versions ask for more to look at a queue than to consume it. And a slow network is no
-            // reason to wait.
+            // The queue may be consumed all the same: some versions require more permissions to look at a queue than to consume it, and
+            // what has timed out may only be slow.
             Ok(true) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
             Ok(false) => Err(Error::Unavailable {
                 what: format!("consuming queue {:?}", name.as_str()),
@@ -470,15 +470,16 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The channel ends with its session. lapin alone cancels each subscription, and keeps the channel until the broker has answered:
-/// meanwhile the next process would get messages of an ordered queue before those that are held here. And a subscription that was given
-/// up before it was answered would stay, with all that is delivered to it.
+/// Closes the channel, because lapin alone would only cancel each subscription, and keep the channel until the broker has answered.
+/// Meanwhile the next process would get messages of an ordered queue before those that are held here. And a subscription that was given up
+/// before it was answered would stay, with all that is delivered to it.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.lost.cancel();
         self.send_settlements();
         let (channel, limit) = (self.channel.clone(), self.queue.answer_timeout);
         match Handle::try_current() {
+            // Later, so that the last acks are not lost. In an ordered queue the close has to come before lapin's cancel.
             Ok(runtime) if !self.is_ordered() => {
                 runtime.spawn(async move {
                     tokio::time::sleep(CLOSE_DELAY).await;

@@ -24,7 +24,7 @@ pub(crate) enum Settled {
 pub(crate) enum GivenUp {
     /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
     Late(Uncopied),
-    /// The broker accepts no copy of the message, and parks none of this queue.
+    /// The broker accepts no copy of the message, and would perhaps not park it if it were dead-lettered.
     Unpublishable,
     /// The channel was gone. The broker has the message again.
     Lost,
@@ -43,9 +43,12 @@ impl GivenUp {
     pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
         match (self, counts_deliveries) {
             (Self::Lost, _) => "",
-            (Self::Unpublishable, _) => {
-                "; an earlier line says why. The message comes again until its delivery limit; then the queue's dead-letter exchange gets it, if \
-             it has one"
+            (Self::Unpublishable, true) => {
+                "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
+                 dead-letter exchange"
+            }
+            (Self::Unpublishable, false) => {
+                "; an earlier line says why. This queue counts no deliveries, so the handler runs again each time"
             }
             (Self::Late(_), true) => {
                 "; if the broker refuses copies, an earlier line says why: repair that, because the message comes to its delivery limit"

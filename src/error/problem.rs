@@ -19,7 +19,7 @@ struct Inner {
 }
 
 impl Problem {
-    /// The error of lapin behind it.
+    /// The lapin error behind it, if there is one.
     pub(crate) fn of_lapin(&self) -> Option<&lapin::Error> {
         self.0.cause.as_deref().and_then(|cause| cause.downcast_ref())
     }

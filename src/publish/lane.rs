@@ -12,9 +12,8 @@ use super::cause::Cause;
 use super::channel;
 use super::outbox::{CopyId, LaneId};
 use super::unanswered::{Judgement, Reply, Unanswered};
-use crate::broker::channel::is_used_up;
 use crate::broker::settle::queued;
-use crate::error::describe;
+use crate::error::{describe, is_used_up};
 
 pub(crate) struct Lane {
     /// Shared with the copies that are being sent: cloning lapin's channel clones a dozen handles.

@@ -27,7 +27,7 @@ use crate::telemetry::producer::PublishSpan;
 /// How many messages are under way at a time, each on a channel of its own. Further ones wait.
 const MAX_CHANNELS: usize = 64;
 
-/// How long what has waited for the end of an alarm may take to be sent.
+/// How long lapin may take after an alarm to send what has waited for its end.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Publishes messages, with confirms, on a connection of its own. Clones share it.
@@ -140,8 +140,8 @@ impl Publisher {
             None => self.open_channel(limit).await?,
         };
         // A channel is used again only after its message is confirmed or refused. Until then a return could still come on it.
-        // A task, because this future may be dropped: lapin would send the close of the channel before the message, which may still wait
-        // for the end of an alarm, and the broker would then close the whole connection.
+        // In a task, because this future may be dropped, and a dropped channel is closed: lapin would send the close before the message,
+        // which may still wait for the end of an alarm, and the broker would then close the whole connection.
         let inner = self.0.clone();
         let publishing = tokio::spawn(async move {
             let publishing = channel::publish(&channel, exchange, routing_key, &body, properties, true);

@@ -9,8 +9,8 @@ use rehop::{Failure, Reason};
 use crate::support::frame_hold::Held;
 use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
 
-/// For how long a reject is held back, and the next message must not start. A wait of a fixed length, such as the 200 ms after a
-/// settlement, is over by then.
+/// How long the next message must not start while a reject is held back. Any wait of a fixed length, such as the 200 ms after a settlement,
+/// is over by then.
 const HELD_BACK: Duration = Duration::from_secs(1);
 
 /// A queue of rehop's own with this ack timeout. `None` where the broker is not ours, so that its parked queue cannot be filled.
@@ -30,8 +30,8 @@ async fn own(test: &str, ack_timeout: Duration) -> Option<Fixture> {
     Some(fixture)
 }
 
-/// The same, ordered by customers, with a full parked queue. The ack timeout of an ordered queue is at least a minute, and a copy has half
-/// of it.
+/// The same, ordered by the header `customer`, with a full parked queue. The ack timeout of an ordered queue is at least a minute, and a
+/// copy has half of it.
 async fn ordered(test: &str) -> Option<Fixture> {
     let mut fixture = own(test, Duration::from_secs(65)).await?;
     fixture.retry().strategy = Some(WaitStrategy::InProcess);
@@ -49,7 +49,7 @@ async fn publish(fixture: &Fixture, body: &str) {
     fixture.client.publish(message).await.unwrap();
 }
 
-/// Only those of this customer.
+/// Those of this customer among the bodies that were seen.
 fn of<'a>(customer: &str, seen: &'a [String]) -> Vec<&'a str> {
     seen.iter().map(String::as_str).filter(|body| body.starts_with(customer)).collect()
 }
@@ -66,13 +66,13 @@ async fn are_held_by_the_broker(fixture: &Fixture, count: usize) {
     .unwrap();
 }
 
-/// The parked queue refuses nothing any more. If its limit were removed, 3.10 would go on refusing the dead letters of a queue that it has
-/// refused before.
+/// Makes the parked queue accept messages again, by a higher limit. Without any limit, 3.10 would go on refusing the dead letters of a
+/// queue that it has refused before.
 async fn make_room(fixture: &Fixture) {
     fixture.set_policy(&fixture.parked(), r#"{"max-length":1000,"overflow":"reject-publish"}"#).await;
 }
 
-/// What was parked, without what has filled the queue.
+/// What was parked, without the messages that filled the queue.
 async fn parked(fixture: &Fixture, count: usize) -> Vec<Received> {
     let mut parked = Vec::new();
     eventually(SOON, "each message is parked", async || {
@@ -147,8 +147,8 @@ async fn in_an_ordered_queue_those_behind_what_the_parked_queue_refuses_go_on_be
     fixture.has_depth(&fixture.queue, 0).await;
 }
 
-/// The connection is cut before the first reject reaches the broker, which brings the message again. The acks that follow the reject are
-/// lost with it.
+/// The connection is cut before the first reject reaches the broker, which therefore delivers the message again. The acks that follow the
+/// reject are lost with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_an_ordered_queue_nothing_overtakes_what_is_left_to_the_broker_while_the_broker_may_bring_it_back() {
     let Some(mut fixture) = ordered("late-cut").await else { return };

@@ -47,7 +47,7 @@ async fn gives_up(status: &Status) {
         Some(error) if error.contains("consuming queue") => Ok(true),
         other => Err(format!("{other:?}")),
     };
-    eventually(SOON, "the service gives up to consume the queue", gives_up).await.unwrap();
+    eventually(SOON, "the service gives up consuming the queue", gives_up).await.unwrap();
 }
 
 /// What the broker delivers to a subscription that was given up comes back.

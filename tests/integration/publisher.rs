@@ -87,7 +87,7 @@ async fn a_publisher_goes_on_after_the_broker_has_closed_thousands_of_its_channe
     let missing = fixture.namespace.exchange("missing");
     let (mut refused, mut kept) = (0, 0);
     let publishing = async {
-        // Enough for two connections, and for a part of a third.
+        // This uses up two connections, and a part of a third.
         while refused < 4_200 {
             let to_missing = join_all((0..40).map(|_| publisher.publish(Publish::to(&missing, "key"))));
             let to_queue = publisher.publish(Publish::to_queue(&fixture.queue));

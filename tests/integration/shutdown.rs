@@ -103,7 +103,7 @@ async fn a_service_stops_within_its_grace_time_while_the_broker_is_silent() {
     fixture.has_depth(&fixture.queue, 1).await;
 }
 
-/// The window opens with the first message, so a second subscription is on its way while that is handled.
+/// The window opens with the first message, so a second subscription is on its way while that message is handled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handlers_finish() {
     let mut fixture = Fixture::new("stop-unanswered").await;
@@ -125,8 +125,9 @@ async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handl
     hold.is_reached().await;
     assert!(status.queues()[0].is_consuming, "{status:?}");
     let stopping = run.begin_stop();
-    // With a grace time of 5 s, each answer is waited for 1 s: one to the subscription, and one to its end. Only then does the queue
-    // count as not consumed, and what ends from now on is settled on the channel of a given-up subscription. Handlers may run for 4 s.
+    // With a grace time of 5 s, the service waits 1 s for each of two answers: to the subscription, and to its end. Only then does the
+    // queue count as not consumed, and what ends from now on is settled on the channel of a given-up subscription. Handlers may run for
+    // 4 s.
     let has_given_up = async || if status.queues()[0].is_consuming { Err(format!("{status:?}")) } else { Ok(true) };
     eventually(SOON, "the shutdown waits for no more answers", has_given_up).await.unwrap();
     gate.add_permits(1);

@@ -91,7 +91,7 @@ impl Fixture {
         run
     }
 
-    /// Starts a service on the queue that takes raw bodies, and returns its status too.
+    /// Starts a service that takes raw bodies from the queue. Returns its status too, and does not wait until the queue is declared.
     pub(crate) async fn start<R>(
         &self,
         handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static,

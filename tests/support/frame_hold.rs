@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::SOON;
 
-/// A frame that is held back. Frames are counted over all connections.
+/// Which frame is held back. Frames are counted over all connections.
 pub(crate) enum Held {
     /// The first `basic.reject` that a client sends.
     Reject,
@@ -58,7 +58,7 @@ impl FrameHold {
         tokio::time::timeout(SOON, reached).await.expect("the frame that is to be held back is sent in time");
     }
 
-    /// Lets pass what is held back.
+    /// Lets through what is held back.
     pub(crate) fn release(&self) {
         self.hold.is_released.send_replace(true);
     }

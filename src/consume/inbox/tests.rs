@@ -183,7 +183,7 @@ fn in_many_of_these_worlds_the_broker_takes_deliveries_back() {
     }
 }
 
-/// The ack timeout where the broker refuses copies for longer.
+/// The ack timeout of the worlds in which the broker refuses copies for longer than that.
 const SHORT: u64 = 5_000;
 
 /// Worlds in which the broker refuses copies for longer than its ack timeout.
@@ -191,7 +191,7 @@ fn refusing() -> Range {
     Range { ack_timeout: SHORT, refusals: &[10_000, 20_000, 40_000], ..Range::PROMISED }
 }
 
-/// The same for so long that messages come to their limits. All queues are existing ones, and no message kills.
+/// Like [`refusing`], but for so long that messages reach their limits. All queues are existing ones, and no message kills.
 fn refusing_for_long() -> Range {
     let refusing = Range { refusals: &[60_000, 80_000], ..refusing() };
     Range { messages: 200, poisons: 0, waits: true, one_existing_in: 1, delivery_limit: (5, 7), ..refusing }
@@ -203,8 +203,8 @@ fn refusing_rules(prefetch: u16, limit: u32, is_ordered: bool) -> Rules {
     Rules { prefetch, concurrency: prefetch.min(10), delivery_limit: limit, hold_limit, is_ordered, ..RULES }
 }
 
-/// So long that a message whose copy is refused exceeds this limit meanwhile, if each return counts.
-fn beyond(limit: u32) -> u64 {
+/// For so long, in ms, copies have to be refused so that their messages exceed this limit if each return counts.
+fn long_enough_to_exceed(limit: u32) -> u64 {
     (u64::from(limit) + 4) * SHORT
 }
 
@@ -247,7 +247,7 @@ proptest! {
     #[test]
     fn a_refused_copy_loses_no_message_at_the_limit_of_an_existing_queue_on_4_3(prefetch in 3u16..=100, limit in 5u32..=12) {
         let scenario = Scenario::plain(1, refusing_rules(prefetch, limit, false), 57, 1, usize::MAX)
-            .existing_and_refusing(SHORT, beyond(limit), 19)
+            .existing_and_refusing(SHORT, long_enough_to_exceed(limit), 19)
             .on_4_3();
         let outcome = World::new(&scenario, 1).run();
         prop_assert_eq!(&outcome.innocents_lost, &Vec::<usize>::new());
@@ -255,13 +255,13 @@ proptest! {
         prop_assert!(outcome.handed_back > 0, "no message comes to its limit");
     }
 
-    /// On 3.10 and 4.0. A handler is always free: what waits for one would be handed back in the end.
+    /// On 3.10 and 4.0. A handler is always free: a message that waited for one would be handed back in the end, which they count.
     #[test]
     fn where_every_return_counts_an_existing_queue_loses_only_messages_whose_copies_are_refused(
         prefetch in 4u16..=100, limit in 5u32..=12, pause in prop::sample::select(&[0u64, 100, 300]),
     ) {
         let scenario = Scenario::plain(1, refusing_rules(prefetch, limit, false), 177, 1, usize::MAX)
-            .existing_and_refusing(SHORT, beyond(limit), 59)
+            .existing_and_refusing(SHORT, long_enough_to_exceed(limit), 59)
             .published_every(pause);
         let outcome = World::new(&scenario, 1).run();
         let is_copied = |lost: &usize| scenario.is_copied(*lost);
@@ -292,7 +292,7 @@ fn in_many_of_these_worlds_copies_are_given_up() {
 }
 
 #[test]
-fn in_many_of_the_longer_ones_messages_are_handed_back_at_their_limits() {
+fn in_many_worlds_that_refuse_copies_for_long_messages_are_handed_back_at_their_limits() {
     let handed_back = |seed| {
         let scenario = Scenario::draw(seed, refusing_for_long()).on_4_3().without_kills();
         World::new(&scenario, seed).run().handed_back
@@ -301,8 +301,8 @@ fn in_many_of_the_longer_ones_messages_are_handed_back_at_their_limits() {
     assert!(worlds >= 4, "{worlds} of 20");
 }
 
-/// Worlds in which the broker never accepts the copies of some messages. The pause before such a message is rejected is short compared to
-/// the ack timeout.
+/// Worlds in which the broker never accepts the copies of some messages. Their ack timeout is far longer than the pause before such a
+/// message is rejected.
 fn never_accepting() -> Range {
     let promised = Range { messages: 200, poisons: 0, ..Range::PROMISED };
     Range { ack_timeout: 200_000, unpublishable: true, one_existing_in: 2, ..promised }

@@ -57,7 +57,7 @@ impl Session<'_> {
         let options = BasicConsumeOptions::default();
         #[expect(
             clippy::disallowed_methods,
-            reason = "the session closes its channel in any case, after its settlements"
+            reason = "the session closes its channel when it is dropped, after its settlements"
         )]
         let subscribing = self.channel.basic_consume(queue, ShortString::default(), options, arguments);
         self.answer(&what, subscribing).await

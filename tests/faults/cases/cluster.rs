@@ -14,7 +14,7 @@ use crate::load::Load;
 use crate::record::Step;
 use crate::service::{Does, QueueConfig, Service};
 
-/// From the end of the fault.
+/// How long a recovery may take from the end of the fault.
 const RECOVERY: Duration = Duration::from_secs(45);
 
 /// How many messages of a queue a process holds at most.

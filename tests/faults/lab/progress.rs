@@ -15,8 +15,8 @@ use crate::service::Does;
 /// How long nothing moves before everything counts as settled.
 const AT_REST: Duration = Duration::from_millis(700);
 
-/// How long messages may take until others are sent. Longer than their waits.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long messages may be unhandled before others are sent. Longer than their waits.
+const SEND_AGAIN_AFTER: Duration = Duration::from_secs(8);
 
 impl Lab {
     pub(crate) fn record(&self) -> Record {
@@ -81,14 +81,14 @@ impl Lab {
         .await;
     }
 
-    /// The same after the death of a node. Until the others have noticed, they deliver to its consumers, and since 4.3 what these hold
-    /// comes back after a minute. So this sends again, until the messages that were sent last are handled.
+    /// Like [`recovers`](Self::recovers), after the death of a node. Until the other nodes have noticed it, they deliver to its consumers,
+    /// and since 4.3 what these hold comes back only after a minute. So this sends again until all messages of one round are handled.
     pub(crate) async fn recovers_from_a_dead_node(&self, within: Duration) {
         let begun = Instant::now();
         let (mut probes, mut sent) = (self.probe().await, begun);
         self.recovers_when(begun, within, "messages sent after the death of a node are handled", async || {
             let handled = self.are_handled(&probes);
-            if handled.is_err() && sent.elapsed() > PATIENCE {
+            if handled.is_err() && sent.elapsed() > SEND_AGAIN_AFTER {
                 (probes, sent) = (self.probe().await, Instant::now());
             }
             handled
@@ -112,7 +112,7 @@ impl Lab {
         if missing == 0 { Ok(true) } else { Err(format!("{missing} of {} are not", probes.len())) }
     }
 
-    /// The same, if something else shows that work continues.
+    /// Like [`recovers`](Self::recovers), if something else shows that work continues.
     pub(crate) async fn recovers_when(
         &self,
         over: Instant,

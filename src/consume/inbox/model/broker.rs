@@ -15,7 +15,7 @@ enum Place {
     Held(Delivery, u64),
     Settled,
     Parked,
-    /// It exceeded the limit of an existing queue, and its broker has deleted it.
+    /// The broker has deleted it, because it exceeded the limit of an existing queue.
     Lost,
 }
 

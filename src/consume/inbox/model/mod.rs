@@ -16,8 +16,8 @@
 //! it is taken. Its delivery stays unsettled until then, or until [`copy_deadline`](crate::consume::copy_deadline) gives it up;
 //! [`uncopied`](crate::consume::uncopied) decides what becomes of it. In other worlds the broker never accepts the copies of some messages.
 //!
-//! Some queues are existing ones: rehop has not declared them, and they have no dead-letter exchange. Their delivery limit is the one of
-//! the settings, and what comes back more often is lost.
+//! Some queues are existing ones: rehop has not declared them, and they have no dead-letter exchange. Their delivery limit is that of the
+//! settings, and a message that comes back more often is lost.
 //!
 //! In some worlds the broker's ack timeout is shorter than the settings say. 3.10 and 4.0 then close the channel, which charges all that it
 //! holds, and name the timeout. 4.3 takes back the one delivery, uncounted, and cancels its subscription without a word; what earlier

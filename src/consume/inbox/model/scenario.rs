@@ -32,7 +32,7 @@ pub(in super::super) struct Range {
     pub(in super::super) refusals: &'static [u64],
     /// Whether some messages end with a copy that the broker never accepts.
     pub(in super::super) unpublishable: bool,
-    /// One queue in so many is an existing one.
+    /// One queue in so many is an existing one, which rehop does not declare.
     pub(in super::super) one_existing_in: u64,
     pub(in super::super) delivery_limit: (u64, u64),
     /// How far `immediate` stays below the limit.
@@ -280,8 +280,8 @@ impl Scenario {
         Self { kills: Vec::new(), ..self }
     }
 
-    /// The same world with existing queues, this ack timeout, and a broker that refuses copies until then. One message in so many ends with
-    /// one.
+    /// The same world with existing queues, this ack timeout, and a broker that refuses copies until this time. One message in so many ends
+    /// with a copy.
     pub(in super::super) fn existing_and_refusing(
         mut self,
         ack_timeout: u64,
@@ -295,7 +295,7 @@ impl Scenario {
         Self { ack_timeout, refusal: (0, until), ..self }
     }
 
-    /// The same world with messages that are published one by one, this long after each other.
+    /// The same world with messages that are published one by one, with this pause between them.
     pub(in super::super) fn published_every(mut self, pause: u64) -> Self {
         for (index, message) in (0u64..).zip(&mut self.messages) {
             message.published_at = index * pause;
@@ -373,7 +373,7 @@ impl Scenario {
         can_be_held(self.rules[taken.delivery.channel.queue].is_ordered, ends, taken.until)
     }
 
-    /// Whether a delivery that cannot wait here may go back, as [`give_back`](crate::retry::decision::give_back) decides.
+    /// Whether a delivery that cannot wait here may go back, by the rule of [`give_back`](crate::retry::decision::give_back).
     pub(super) fn may_go_back(&self, taken: &Taken) -> bool {
         taken.count < self.rules[taken.delivery.channel.queue].delivery_limit
     }
