@@ -26,7 +26,7 @@ pub struct Summary {
     /// Deliveries handed back when the run ended, before a handler had seen them or while they waited in the process; and those that
     /// had waited too long for a handler.
     pub handed_back: u64,
-    /// Deliveries that were not settled: those whose copy was not confirmed in time, which were requeued, and those whose channel
+    /// Deliveries that were not settled: those without a confirmed copy, which were requeued, and those whose channel
     /// was gone. They come again, as duplicates if they were handled or their copy was kept.
     pub too_late: u64,
     /// How often the broker took a message back because it was not settled within the broker's own ack timeout, as far as this was
