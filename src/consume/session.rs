@@ -139,7 +139,8 @@ impl<'a> Session<'a> {
             Ok(true) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
             Ok(false) => Err(Error::Unavailable {
                 what: format!("consuming queue {:?}", name.as_str()),
-                problem: "its leader does not answer; `rabbitmq-queues quorum_status` names it".to_owned().into(),
+                problem: format!("its leader does not answer; `rabbitmq-queues quorum_status {name}` shows its nodes")
+                    .into(),
             }),
             Err(error) => Err(error),
         }
