@@ -11,6 +11,7 @@ mod problem;
 
 pub use problem::Problem;
 
+pub(crate) use mismatch::namespace_of;
 use mismatch::{inequivalent, of_namespace, remedy};
 
 crate::debug::debug_is_display!(Error);
@@ -172,6 +173,19 @@ pub enum Error {
         #[source]
         problem: Problem,
     },
+    /// Wait queues that a prune had unbound and then kept could not be bound again. Messages that are to wait in them go to the stray queue.
+    #[error(
+        "still unbound: {}; until they are bound, messages that are to wait there go to the stray queue, and a service may not notice. Run \
+         `rehop topology declare` with the settings of the service that uses them, or prune again if none does: {problem}",
+        bindings.join(", ")
+    )]
+    StillUnbound {
+        /// Each queue, and the exchange to which it was bound.
+        bindings: Vec<String>,
+        /// Why they could not be bound.
+        #[source]
+        problem: Problem,
+    },
     /// The broker did not answer.
     #[error(
         "the broker did not answer within {} while {what}; a cluster without a majority does not answer", humantime::format_duration(*limit)
@@ -181,6 +195,20 @@ pub enum Error {
         what: String,
         /// How long it may take.
         limit: Duration,
+    },
+    /// The broker sent a message that the AMQP client cannot read, which ends the connection.
+    #[error(
+        "the broker sent a message that the AMQP client cannot read, which ended the connection while {what}; most likely a property, or \
+         the name of a header, is not UTF-8. Each try counts as a delivery and ends in the same way, until the delivery limit parks the \
+         message. A parked queue has no such limit: take the message out of it with another client before you try again, see \"A message \
+         that cannot be read\" in the runbooks"
+    )]
+    Unreadable {
+        /// What was tried. The message may have been on its way to something else on the same connection.
+        what: String,
+        /// What the client says.
+        #[source]
+        problem: Problem,
     },
     /// The connection ended meanwhile.
     #[error("the connection was lost while {what}: {problem}")]
@@ -196,8 +224,16 @@ pub enum Error {
 impl Error {
     /// Whether trying again can help: the broker is away or busy, and nothing is wrong with what was asked of it.
     pub fn is_transient(&self) -> bool {
-        use Error::{Connect, ConnectAny, Lost, Timeout, Unavailable};
-        matches!(self, Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. } | Lost { .. })
+        use Error::{Connect, ConnectAny, Lost, Timeout, Unavailable, Unreadable};
+        let is_away = matches!(self, Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. });
+        is_away || matches!(self, Lost { .. } | Unreadable { .. })
+    }
+
+    /// Whether a delivery ended the connection: that of a message that the client cannot read, or whose headers are larger than a frame.
+    /// It comes again on the next connection.
+    pub(crate) fn is_by_delivery(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+            || matches!(self, Self::Lost { problem, .. } if problem.of_lapin().is_some_and(is_frame_error))
     }
 
     /// Whether the connection cannot open a channel any more, and has to be replaced.
@@ -223,7 +259,9 @@ impl Error {
                 "the broker does not know a strategy to wait"
             }
             Self::Management { .. } => "the management API cannot be used",
+            Self::StillUnbound { .. } => "wait queues are not bound",
             Self::Timeout { .. } => "the broker does not answer",
+            Self::Unreadable { .. } => "a message cannot be read",
             Self::Lost { .. } => "the connection or its channel was lost",
         }
     }
@@ -242,7 +280,7 @@ impl Error {
     pub(crate) fn of_operation(what: impl Into<String>, error: &lapin::Error) -> Self {
         let what = what.into();
         let lapin::ErrorKind::ProtocolError(answer) = error.kind() else {
-            return Self::Lost { what, problem: error.into() };
+            return Self::of_end(what, error.into());
         };
         let (text, problem) = (answer.get_message().as_str(), Problem::from(error));
         match answer.get_id() {
@@ -259,6 +297,15 @@ impl Error {
             // The broker stops, or an operator closed the connection.
             320 | 541 => Self::Lost { what, problem },
             _ => Self::Refused { what, problem },
+        }
+    }
+
+    /// What it means that the connection or the channel ended meanwhile.
+    pub(crate) fn of_end(what: String, problem: Problem) -> Self {
+        let is_unreadable = |error: &lapin::Error| matches!(error.kind(), lapin::ErrorKind::ParsingError(_));
+        match problem.of_lapin().is_some_and(is_unreadable) {
+            true => Self::Unreadable { what, problem },
+            false => Self::Lost { what, problem },
         }
     }
 
@@ -291,6 +338,11 @@ fn of_each(tried: &[Error]) -> String {
 /// Whether the connection has no number left for a channel: the broker allows few channels, or has closed many.
 pub(crate) fn is_used_up(error: &lapin::Error) -> bool {
     matches!(error.kind(), lapin::ErrorKind::ChannelsLimitReached)
+}
+
+/// Whether a frame that was too large, or malformed, ended the connection.
+fn is_frame_error(error: &lapin::Error) -> bool {
+    matches!(error.kind(), lapin::ErrorKind::ProtocolError(answer) if answer.get_id() == 501)
 }
 
 /// The text of an error of lapin's, on one line. The broker repeats names that anyone may have written, so characters that a terminal obeys

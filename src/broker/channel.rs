@@ -5,7 +5,7 @@ use lapin::protocol::AMQPErrorKind;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Connection, Consumer, ErrorKind};
 
-use super::settle::queued;
+use super::queued::queued;
 
 /// Opens a channel.
 ///
@@ -26,6 +26,12 @@ pub(crate) async fn open_channel(connection: &Connection) -> lapin::Result<Chann
             opened => return opened,
         }
     }
+}
+
+/// Whether to replace a connection that can open no more channels, because numbers of closed channels are lost to it. Not if its owner
+/// uses half of what the broker allows or more: the next connection would soon be full, too.
+pub(crate) fn has_lost_numbers(connection: &Connection, in_use: usize) -> bool {
+    in_use < usize::from(connection.configuration().channel_max()) / 2
 }
 
 /// Whether it is an error for which the broker closes only a channel, not the connection.

@@ -130,9 +130,8 @@ impl Link {
     /// Returns once the broker does not block the connection, as it does during a memory or disk alarm. A connection that is lost
     /// is not blocked.
     pub(crate) async fn unblocked(&self) {
-        const LOOK_EVERY: Duration = Duration::from_millis(500);
         while self.state().is_blocked {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(LOOK_FOR_ALARM_EVERY).await;
         }
     }
 
@@ -142,14 +141,19 @@ impl Link {
         let status = current.connection.as_ref().map(|connection| connection.status());
         LinkState {
             is_open: status.is_some_and(|status| status.connected()),
-            is_blocked: status.is_some_and(|status| status.blocked()),
+            is_blocked: current.connection.as_ref().is_some_and(|connection| is_blocked(connection)),
         }
+    }
+
+    /// Whether this connection is the one in use.
+    pub(crate) fn is_current(&self, connection: &Arc<Connection>) -> bool {
+        self.current().is(connection)
     }
 
     /// Drops a connection that must not be used again, although it may look alive.
     pub(crate) fn abandon(&self, connection: &Arc<Connection>) {
         let mut current = self.current();
-        if current.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+        if current.is(connection) {
             if connection.status().connected() {
                 current.turn.leave();
             }
@@ -157,11 +161,11 @@ impl Link {
         }
     }
 
-    /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody uses it.
+    /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody has a handle to it.
     pub(crate) fn retire(&self, connection: &Arc<Connection>) {
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         let mut current = self.current();
-        if !current.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+        if !current.is(connection) {
             return;
         }
         current.connection = None;
@@ -170,13 +174,11 @@ impl Link {
             "no more channels can be opened on this connection, so another one takes its place: the broker has closed many, for reasons that \
              earlier lines name, or its channel_max is low"
         );
-        let (old, limit) = (connection.clone(), self.broker.timeout);
+        let old = connection.clone();
         tokio::spawn(async move {
             while Arc::strong_count(&old) > 1 && old.status().connected() {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
-            // A publish that is under way holds only its channel, and is not seen above.
-            tokio::time::sleep(limit).await;
             let _ = timeout(CLOSE_LIMIT, old.close(200, "no more channels can be opened".into())).await;
         });
     }
@@ -198,12 +200,30 @@ impl Link {
 }
 
 impl Current {
+    fn is(&self, connection: &Arc<Connection>) -> bool {
+        self.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection))
+    }
+
     /// The connection if it works, or how many attempts have ended.
     fn working(&self) -> Result<Arc<Connection>, u64> {
         let working = self.connection.as_ref().filter(|connection| connection.status().connected());
         working.cloned().ok_or(self.attempts)
     }
 }
+
+/// Whether the broker does not read from this connection. lapin leaves a lost one blocked (4.12), which this does not.
+pub(crate) fn is_blocked(connection: &Connection) -> bool {
+    connection.status().connected() && connection.status().blocked()
+}
+
+/// As [`Link::unblocked`], for this connection, whether it is still in use or not.
+pub(crate) async fn unblocked(connection: &Connection) {
+    while is_blocked(connection) {
+        tokio::time::sleep(LOOK_FOR_ALARM_EVERY).await;
+    }
+}
+
+const LOOK_FOR_ALARM_EVERY: Duration = Duration::from_millis(500);
 
 /// How long one of several addresses may take, so that a node that answers nothing does not hold up the way to the others.
 const ONE_OF_SEVERAL: Duration = Duration::from_secs(10);

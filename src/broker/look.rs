@@ -6,23 +6,58 @@ use lapin::options::{BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Queue};
 
+use crate::broker::answer::answer;
+use crate::error::Error;
+
 /// If the leader of a queue did not answer in time, the broker's answer about the queue takes at least this much longer than one that
 /// needs no queue.
 const DOUBTFUL: Duration = Duration::from_millis(200);
 
 /// How long an empty queue is doubted.
-const LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// How many messages are ready in a queue, and how many consumers it has. The channel must not be one that consumes.
+/// How many messages are ready in a queue, and how many consumers it has. `what` reads like "looking at queue orders", and `limit` is the
+/// time limit for the broker's answers. The channel must not be one that consumes, and may have a prefetch of 1 afterwards.
 ///
 /// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (measured on 3.10, 4.0 and 4.3). So
 /// after such an answer that took this long the queue is asked again, for up to 5 s.
 ///
 /// # Errors
 ///
-/// When the queue does not exist, may not be looked at, or the channel is lost.
-pub(crate) async fn look_at(channel: &Channel, queue: &ShortString) -> lapin::Result<Queue> {
-    look(channel, queue, LONGEST).await.map(|(seen, _)| seen)
+/// When the queue does not exist, may not be looked at, its leader does not answer, or the channel is lost.
+pub(crate) async fn look_at(
+    channel: &Channel,
+    queue: &ShortString,
+    what: &str,
+    limit: Duration,
+) -> Result<Queue, Error> {
+    look_within(channel, queue, what, limit, LONGEST).await
+}
+
+/// As [`look_at`], but a queue that seems to be empty is doubted for `longest`, and for 5 s at most.
+///
+/// # Errors
+///
+/// As [`look_at`].
+pub(crate) async fn look_within(
+    channel: &Channel,
+    queue: &ShortString,
+    what: &str,
+    limit: Duration,
+    longest: Duration,
+) -> Result<Queue, Error> {
+    let longest = longest.min(LONGEST).min(limit / 2);
+    match answer(what, limit, look(channel, queue, longest)).await? {
+        (seen, true) => Ok(seen),
+        (_, false) => Err(silent_leader(what, queue)),
+    }
+}
+
+/// The error when the leader of a queue does not answer. `what` reads like "looking at queue orders".
+pub(crate) fn silent_leader(what: impl Into<String>, queue: &ShortString) -> Error {
+    let command = format!("rabbitmq-queues quorum_status {:?}", queue.as_str());
+    let problem = format!("its leader does not answer; `{command}` shows its nodes").into();
+    Error::Unavailable { what: what.into(), problem }
 }
 
 /// Whether the queue's leader answers. A queue that seems to be empty is doubted for `longest`, and for 5 s at most. The channel must not
@@ -35,8 +70,13 @@ pub(crate) async fn leader_answers(channel: &Channel, queue: &ShortString, longe
     look(channel, queue, longest.min(LONGEST)).await.map(|(_, answers)| answers)
 }
 
-/// What the broker says of the queue, and whether this comes from the queue's leader.
-async fn look(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<(Queue, bool)> {
+/// What the broker says of the queue, and whether this comes from the queue's leader. A queue that seems to be empty is doubted for
+/// `longest`.
+///
+/// # Errors
+///
+/// When the queue does not exist, may not be looked at, or the channel is lost.
+pub(crate) async fn look(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<(Queue, bool)> {
     let until = Instant::now() + longest;
     loop {
         let began = Instant::now();

@@ -9,5 +9,5 @@ pub(crate) mod keeper;
 pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
-pub(crate) mod settle;
+pub(crate) mod queued;
 mod turn;

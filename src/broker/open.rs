@@ -1,11 +1,15 @@
 //! Opens one connection: to one address, with the password and the certificates as they are now.
 
+use std::io;
+use std::net::Shutdown;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
+use lapin::tcp::{AsyncTcpStream, OwnedIdentity, OwnedTLSConfig};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{Connection, ConnectionProperties, ErrorKind};
+use socket2::{SockRef, Socket};
 use tokio::time::timeout;
 
 use crate::error::{Error, Problem};
@@ -28,8 +32,27 @@ pub(super) async fn open(
     let tls = tls(broker).map_err(|problem| Error::Tls { broker: address.clone(), problem })?;
     let runtime = lapin::runtime::default_runtime()
         .map_err(|error| Error::Connect { broker: address.clone(), problem: Problem::from(&error) })?;
-    let connecting = Connection::connect_uri_with_config(uri, properties, tls, runtime);
-    let Ok(result) = timeout(limit, connecting).await else {
+    // lapin would connect by itself, but it leaves two tasks behind when that fails (4.12).
+    let opening = async {
+        let host = uri.authority.host.clone();
+        let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port));
+        let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+        let socket = match &stream {
+            AsyncTcpStream::Plain(plain) => Some(SockRef::from(plain.get_ref()).try_clone()?),
+            _ => None,
+        };
+        let hang_up = HangUp(socket);
+        let stream = if encrypted { stream.into_tls(&host, tls.as_ref()).await? } else { stream };
+        let stream = Mutex::new(Some(stream));
+        let hand_over = async move |_, _| {
+            let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+            stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+        };
+        let connection = Connection::connector(uri, runtime, hand_over, properties).await?;
+        hang_up.disarm();
+        Ok::<_, lapin::Error>(connection)
+    };
+    let Ok(result) = timeout(limit, opening).await else {
         return Err(Error::Timeout { what: format!("connecting to {address}"), limit });
     };
     result.map_err(|error| {
@@ -42,6 +65,25 @@ pub(super) async fn open(
             _ => Error::Connect { broker: address, problem },
         }
     })
+}
+
+/// A second handle to the socket of a connection that is being opened. Dropped before the connection is open, for instance by a time limit,
+/// it shuts the socket down: otherwise a thread of lapin (4.12) would wait for as long as the peer says nothing.
+struct HangUp(Option<Socket>);
+
+impl HangUp {
+    /// The connection is open, and keeps its socket.
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for HangUp {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.0 {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 /// The password in a file, without the line end that most editors and tools add.
@@ -78,7 +120,42 @@ fn tls(broker: &BrokerSettings) -> Result<OwnedTLSConfig, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::password;
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::{open, password};
+    use crate::error::Error;
+    use crate::settings::BrokerSettings;
+
+    #[tokio::test]
+    async fn attempts_to_connect_that_are_refused_leave_no_tasks_behind() {
+        let refusing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        for _ in 0..20 {
+            let (broker, url) = (BrokerSettings::default(), format!("amqp://{refusing}"));
+            let opened = open(&broker, url.parse().unwrap(), "test", Duration::from_secs(10)).await;
+            assert!(matches!(opened, Err(Error::Connect { .. })), "{opened:?}");
+        }
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_a_peer_that_says_nothing_is_closed_at_its_time_limit() {
+        let has_tls = cfg!(any(feature = "tls-ring", feature = "tls-aws-lc"));
+        for scheme in if has_tls { vec!["amqp", "amqps"] } else { vec!["amqp"] } {
+            let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("{scheme}://{}", silent.local_addr().unwrap());
+            let (broker, limit) = (BrokerSettings::default(), Duration::from_millis(200));
+            let opening = open(&broker, url.parse().unwrap(), "test", limit);
+            let (opened, accepted) = tokio::join!(opening, silent.accept());
+            assert!(matches!(opened, Err(Error::Timeout { .. })), "{opened:?}");
+            let mut said = Vec::new();
+            let end = timeout(Duration::from_secs(10), accepted.unwrap().0.read_to_end(&mut said)).await;
+            assert!(end.is_ok(), "{scheme}: the connection is still open");
+        }
+    }
 
     #[test]
     fn a_password_file_is_read_without_its_line_end_and_must_not_be_empty() {

@@ -25,11 +25,7 @@ pub(super) fn inequivalent(text: &str) -> Option<(String, String, String, String
 /// A queue's dead-letter exchange tells which namespace declared the queue. A service whose namespace is its program's name gets
 /// another one when the program is renamed, or when the tool declares for it.
 pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> String {
-    let namespace = |exchange: &str| {
-        let exchange = exchange.trim_matches('\'');
-        let namespace = [".park", ".stray", ".return"].iter().find_map(|end| exchange.strip_suffix(end));
-        namespace.map(str::to_owned)
-    };
+    let namespace = |exchange: &str| namespace_of(exchange.trim_matches('\'')).map(str::to_owned);
     match (argument, namespace(found), namespace(wanted)) {
         ("x-dead-letter-exchange", Some(found), Some(wanted)) if found != wanted => format!(
             "the queue belongs to namespace {found:?}, and this is namespace {wanted:?}; the default is the program's name, so if \
@@ -37,6 +33,12 @@ pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> String 
         ),
         _ => String::new(),
     }
+}
+
+/// The namespace of an exchange that rehop's queues dead-letter to.
+pub(crate) fn namespace_of(exchange: &str) -> Option<&str> {
+    let namespace = [".park", ".stray", ".return"].iter().find_map(|end| exchange.strip_suffix(end));
+    namespace.filter(|namespace| !namespace.is_empty())
 }
 
 /// What to do about a queue or exchange that exists with another argument.

@@ -83,6 +83,21 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_lapin_cannot_read_is_told_from_a_connection_that_was_lost() {
+        let problem = lapin::types::parsing::parse_short_string(&[2_u8, 0xFF, 0xFE][..]).unwrap_err();
+        let unreadable = lapin::Error::from(lapin::ErrorKind::ParsingError(problem));
+        let error = crate::Error::of_operation("reading queue \"q\"", &unreadable);
+        let text = error.to_string();
+        assert!(
+            text.contains("cannot read") && text.contains("while reading queue \"q\"") && text.contains("runbooks")
+        );
+        assert!(error.is_transient() && error.is_by_delivery());
+        let lost =
+            crate::Error::of_operation("x", &lapin::Error::from(io::Error::from(io::ErrorKind::ConnectionReset)));
+        assert!(!lost.is_by_delivery());
+    }
+
+    #[test]
     fn the_brokers_answer_is_a_source_also_of_a_mismatch() {
         for text in [
             "ACCESS_REFUSED - no",

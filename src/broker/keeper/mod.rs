@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use self::declared::Declared;
 use self::problems::{News, Problems};
+use crate::broker::answer::answer;
 use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
@@ -131,8 +132,7 @@ impl Keeper {
             tokio::time::sleep(pause).await;
             pause = LOOK_EVERY;
             let Ok(connection) = self.link.get().await else { continue };
-            let depth = tokio::time::timeout(self.link.answer_timeout(), depth(&connection, stray)).await;
-            let suspicious = if let Ok(Ok(depth)) = depth {
+            let suspicious = if let Ok(depth) = depth(&connection, stray, self.link.answer_timeout()).await {
                 observe(depth);
                 let grown = depth > reported;
                 reported = depth;
@@ -161,17 +161,16 @@ impl Keeper {
             let of = |role| topology.queues.iter().find(|queue| queue.role == role);
             let (Some(work), Some(parked)) = (of(Role::Work), of(Role::Parked)) else { continue };
             let Ok(name) = short(&parked.name) else { continue };
-            let depth = tokio::time::timeout(self.link.answer_timeout(), depth(connection, &name)).await;
-            if let Ok(Ok(depth)) = depth {
+            if let Ok(depth) = depth(connection, &name, self.link.answer_timeout()).await {
                 observe(&work.name, &parked.name, depth);
             }
         }
     }
 }
 
-async fn depth(connection: &Connection, queue: &ShortString) -> lapin::Result<u64> {
-    let channel = open_channel(connection).await?;
-    let queue = look_at(&channel, queue).await?;
-    channel.close(200, "done".into()).await?;
-    Ok(u64::from(queue.message_count()))
+async fn depth(connection: &Connection, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
+    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
+    let seen = look_at(&channel, queue, &format!("looking at queue {:?}", queue.as_str()), limit).await?;
+    let _ = answer("closing a channel", limit, channel.close(200, "done".into())).await;
+    Ok(u64::from(seen.message_count()))
 }
