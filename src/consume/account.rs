@@ -20,7 +20,7 @@ impl Attempt {
         let outcome = match settled {
             Settled::Done(outcome) => outcome,
             Settled::GivenUp(why) => {
-                context.summary.update(|summary| summary.too_late += 1);
+                context.summary.update(|summary| summary.unsettled += 1);
                 let (why, advice) = (why.text(), why.advice(context.config.counts_deliveries));
                 tracing::warn!(
                     queue,

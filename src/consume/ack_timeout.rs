@@ -2,7 +2,7 @@
 //!
 //! 3.10 and 4.0 close the channel and name the timeout. 4.3 cancels the subscription without a word and delivers the message again,
 //! uncounted, so a message that is held here for longer would come again without end. There the message itself shows it: it comes
-//! again while it is still held.
+//! again while it is still held. If the subscription has already ended, 4.3 closes the channel, too, but does not name the timeout.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,9 +36,9 @@ impl AckTimeout {
         if is_ordered { limit } else { limit / 2 }
     }
 
-    /// Whether a session that lasted this long may have ended because of the timeout.
-    pub(crate) fn may_have_ended(&self, session: Duration) -> bool {
-        session > self.settle_limit() / 2
+    /// Whether the timeout may be over for a delivery that was held this long after it had waited for a handler.
+    pub(crate) fn may_be_over(&self, held: Duration) -> bool {
+        held > self.settle_limit() / 2
     }
 
     /// Notes that the broker took back a message after this time. Returns whether this is shorter than what was known.
@@ -57,13 +57,25 @@ pub(crate) fn can_be_held(is_ordered: bool, ends: Instant, until: Instant) -> bo
     is_ordered || ends <= until
 }
 
-/// The timeout that the broker names when it closes a channel over it (3.10 and 4.0).
+/// Whether the broker has closed a channel over its timeout. 3.10 and 4.0 always do; 4.3 does if the subscription that brought the message
+/// has ended.
+pub(crate) fn is_ack_timeout(problem: &str) -> bool {
+    problem.contains(ACK_TIMEOUT)
+}
+
+/// The timeout that the broker names when it closes a channel over it (3.10 and 4.0). 4.3 names -1.
 pub(crate) fn named_in(problem: &str) -> Option<Duration> {
-    let (_, rest) = problem.split_once("delivery acknowledgement on channel")?;
+    let (_, rest) = problem.split_once(ACK_TIMEOUT)?;
     let (_, rest) = rest.split_once("Timeout value used: ")?;
     let digits = rest.split(|it: char| !it.is_ascii_digit()).next()?;
     digits.parse().ok().filter(|millis| *millis > 0).map(Duration::from_millis)
 }
+
+/// What the broker says of it.
+const ACK_TIMEOUT: &str = "delivery acknowledgement on channel";
+
+/// A shorter time is more likely that of another delivery than a timeout.
+const SHORTEST_UNNAMED: Duration = Duration::from_secs(5);
 
 /// The deliveries of a channel that are not settled, the oldest first.
 #[derive(Debug)]
@@ -112,6 +124,19 @@ impl Unsettled {
         let token = Arc::new(());
         self.held.push(Held { fingerprint, redeliveries, since: now, token: Arc::downgrade(&token) });
         token
+    }
+
+    /// How long the oldest delivery has been held, also if the broker has probably taken it back.
+    pub(crate) fn oldest(&self, now: Instant) -> Option<Duration> {
+        let mut held = self.taken_back.iter().map(|(held, _)| held).chain(&self.held);
+        let oldest = held.find(|held| held.is_held())?;
+        Some(now.saturating_duration_since(oldest.since))
+    }
+
+    /// The timeout over which the broker has closed the channel, if it has not named it. What was settled at the last moment may have been
+    /// the cause, so a short time is not believed.
+    pub(crate) fn unnamed(&self, now: Instant) -> Option<Duration> {
+        self.oldest(now).filter(|age| *age >= SHORTEST_UNNAMED)
     }
 
     /// The broker has cancelled the subscription. If that was over a message, it was the oldest one.
@@ -171,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn a_session_may_have_ended_over_the_shortest_timeout_that_is_known() {
+    fn the_timeout_may_be_over_half_of_it_after_a_handler_has_begun() {
         let timeout = AckTimeout::new(seconds(200));
-        assert_eq!([95, 96].map(|lasted| timeout.may_have_ended(seconds(lasted))), [false, true]);
+        assert_eq!([95, 96].map(|lasted| timeout.may_be_over(seconds(lasted))), [false, true]);
         timeout.shown(seconds(20));
-        assert_eq!([9, 10].map(|lasted| timeout.may_have_ended(seconds(lasted))), [false, true]);
+        assert_eq!([9, 10].map(|lasted| timeout.may_be_over(seconds(lasted))), [false, true]);
     }
 
     #[test]
@@ -196,9 +221,27 @@ mod tests {
         let rest = " ms. This timeout value can be configured, see consumers doc guide to learn more";
         assert_eq!(named_in(&(said("10000") + rest)), Some(seconds(10)));
         assert_eq!(named_in(&(said("-1") + rest)), None);
+        assert_eq!(named_in(&(said("0") + rest)), None);
         assert_eq!(named_in(&said("99999999999999999999999999")), None);
         assert_eq!(named_in("Timeout value used: 10000 ms"), None);
         assert_eq!(named_in("CONNECTION_FORCED - broker forced connection closure"), None);
+        assert!(["10000", "-1"].iter().all(|value| is_ack_timeout(&(said(value) + rest))));
+        assert!(!is_ack_timeout("CONNECTION_FORCED - broker forced connection closure"));
+    }
+
+    #[test]
+    fn a_timeout_that_is_not_named_is_as_long_as_the_oldest_delivery_was_held() {
+        let (start, mut unsettled) = (Instant::now(), Unsettled::new(false));
+        assert_eq!(unsettled.oldest(start), None);
+        let settled = unsettled.add(1, Some(0), start);
+        let _held = [1, 2].map(|after| unsettled.add(2, Some(0), start + seconds(after)));
+        drop(settled);
+        assert_eq!(unsettled.oldest(start + seconds(11)), Some(seconds(10)));
+        assert_eq!([5, 6].map(|after| unsettled.unnamed(start + seconds(after))), [None, Some(seconds(5))]);
+        unsettled.cancelled(start + seconds(11));
+        assert_eq!(unsettled.oldest(start + seconds(12)), Some(seconds(11)), "it is held here all the same");
+        unsettled.lose_channel();
+        assert_eq!(unsettled.oldest(start + seconds(11)), None);
     }
 
     #[test]

@@ -89,6 +89,11 @@ impl Intake {
         self.change(|inbox, _| inbox.lost(queue));
     }
 
+    /// A delivery has ended the connection, and comes again.
+    pub(crate) fn doubt(self: &Arc<Self>) {
+        self.change(|inbox, _| inbox.doubt());
+    }
+
     /// Deliveries that have waited too long for a handler, and should go back to the queue.
     pub(crate) fn take_late(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
         self.change(|inbox, now| inbox.take_late(queue, now))
@@ -135,7 +140,12 @@ impl Intake {
         self.lock().running(queue)
     }
 
-    /// The same for all queues together.
+    /// When the oldest of these has started.
+    pub(crate) fn oldest_running(&self, queue: QueueIndex) -> Option<std::time::Instant> {
+        self.lock().oldest_running(queue)
+    }
+
+    /// How many have started in all queues together.
     pub(crate) fn running_in_all(&self) -> usize {
         let inbox = self.lock();
         (0..self.windows.len()).map(|position| inbox.running(QueueIndex::at(position))).sum()

@@ -22,9 +22,9 @@ use subscriptions::Subscriptions;
 use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
-use crate::broker::look::leader_answers;
-use crate::broker::settle::queued;
-use crate::consume::ack_timeout::{AckTimeout, Unsettled, named_in};
+use crate::broker::look::{leader_answers, silent_leader};
+use crate::broker::queued::queued;
+use crate::consume::ack_timeout::{AckTimeout, Unsettled, is_ack_timeout, named_in};
 use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{Fingerprint as _, QueueIndex, is_near_limit};
@@ -64,6 +64,23 @@ pub(crate) struct WorkQueue {
     pub(crate) unsettled: Mutex<Unsettled>,
 }
 
+impl WorkQueue {
+    /// To be called after an ack timeout. Waits until the broker takes copies again: what cannot be copied is held, so the next timeout
+    /// would charge all that is held. Waits no longer than the ack timeout, because an alarm may last until this queue is consumed.
+    pub(crate) async fn wait_for_alarm_to_end(&self) {
+        let limit = self.ack_timeout.settle_limit();
+        if self.publishing.state().is_blocked {
+            let queue = &self.context.config.queue;
+            tracing::warn!(
+                queue,
+                "messages may have been held for longer than the broker's consumer_timeout, because the broker blocks the publishing \
+                 connection, as during an alarm; consuming again when this ends, in {limit:.0?} at the latest"
+            );
+        }
+        let _ = tokio::time::timeout(limit, self.publishing.unblocked()).await;
+    }
+}
+
 /// A channel that consumes one queue.
 pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
@@ -75,6 +92,9 @@ pub(crate) struct Session<'a> {
     /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move lapin's large deliveries as it grows.
     arrived: Vec<Incoming>,
     has_taken: bool,
+    opened: Instant,
+    /// The broker's ack timeout may have ended it.
+    may_have_timed_out: bool,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     lost: CancellationToken,
@@ -115,6 +135,8 @@ impl<'a> Session<'a> {
             window: queue.intake.window(queue.index),
             arrived: Vec::new(),
             has_taken: false,
+            opened: Instant::now(),
+            may_have_timed_out: false,
             is_consuming: false,
             _lost_with_the_session: lost.clone().drop_guard(),
             lost,
@@ -137,11 +159,7 @@ impl<'a> Session<'a> {
             // The queue may be consumed all the same: some versions require more permissions to look at a queue than to consume it, and
             // what has timed out may only be slow.
             Ok(true) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
-            Ok(false) => Err(Error::Unavailable {
-                what: format!("consuming queue {:?}", name.as_str()),
-                problem: format!("its leader does not answer; `rabbitmq-queues quorum_status {name}` shows its nodes")
-                    .into(),
-            }),
+            Ok(false) => Err(silent_leader(format!("consuming queue {:?}", name.as_str()), name)),
             Err(error) => Err(error),
         }
     }
@@ -149,6 +167,11 @@ impl<'a> Session<'a> {
     /// Whether anything was delivered.
     pub(crate) fn has_taken(&self) -> bool {
         self.has_taken
+    }
+
+    /// Whether it has ended because of the broker's ack timeout, as far as this is known.
+    pub(crate) fn may_have_timed_out(&self) -> bool {
+        self.may_have_timed_out
     }
 
     /// Consumes until the channel is lost or the shutdown is requested.
@@ -161,16 +184,19 @@ impl<'a> Session<'a> {
                 Ok(()) => {}
                 // The shutdown has shortened the time limit, so this says nothing about the channel.
                 Err(Error::Timeout { .. }) if self.queue.shutdown.is_requested() => break SessionEnd::Stopped,
-                Err(error) => break SessionEnd::Lost(error),
+                Err(error) => break SessionEnd::Lost(self.reason_for(error)),
             }
         };
         match end {
             SessionEnd::Stopped => self.hand_back_all().await,
-            SessionEnd::Lost(_) => {
+            SessionEnd::Lost(ref error) => {
                 // Its channel may still work: an answer of the broker may have taken too long.
                 self.send_settlements();
                 // Before its handlers are dropped: the slot of a dropped one would be given to the next message.
                 self.queue.intake.lost(self.queue.index);
+                if error.is_by_delivery() {
+                    self.queue.intake.doubt();
+                }
                 self.lost.cancel();
                 if self.is_ordered() {
                     self.close().await;
@@ -243,13 +269,7 @@ impl<'a> Session<'a> {
             match item {
                 None => break Ok(false),
                 Some(Some(Ok(incoming))) => self.arrived.push(incoming),
-                Some(Some(Err(error))) => {
-                    let problem = Problem::from(&error);
-                    if let Some(timeout) = named_in(&problem.to_string()) {
-                        self.taken_back_after(timeout);
-                    }
-                    break Err(self.lost_by(problem));
-                }
+                Some(Some(Err(error))) => break Err(self.lost_by(Problem::from(&error))),
                 Some(None) => break Ok(true),
             }
             item = self.subscriptions.next().now_or_never();
@@ -327,7 +347,7 @@ impl<'a> Session<'a> {
         if delivery.redelivered
             && let Some(timeout) = unsettled.came_again(fingerprint, redeliveries)
         {
-            self.taken_back_after(timeout);
+            self.taken_back_after(Some(timeout));
         }
         Some(unsettled.add(fingerprint, redeliveries, Instant::now().into_std()))
     }
@@ -336,13 +356,32 @@ impl<'a> Session<'a> {
         self.queue.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The broker has taken back a message that was not settled within this time. If the settings know of a longer time, says so
-    /// once, and settles what comes from now on in the shorter one: a message that cannot be held for so long is requeued, and parked
-    /// at the delivery limit.
-    fn taken_back_after(&self, timeout: Duration) {
+    /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
+    /// it was the ack timeout, it is noted.
+    fn reason_for(&mut self, error: Error) -> Error {
+        let error = match self.subscriptions.error() {
+            Some(told) => self.lost_by(Problem::from(&told)),
+            None => error,
+        };
+        if let Error::Lost { problem, .. } = &error
+            && is_ack_timeout(&problem.to_string())
+        {
+            self.may_have_timed_out = true;
+            let unnamed = || self.unsettled().unnamed(Instant::now().into_std());
+            self.taken_back_after(named_in(&problem.to_string()).or_else(unnamed));
+        }
+        error
+    }
+
+    /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
+    /// says so once, and settles what comes from now on in the shorter one: a message that cannot be held for so long is requeued, and
+    /// parked at the delivery limit.
+    fn taken_back_after(&self, timeout: Option<Duration>) {
         let WorkQueue { ack_timeout, context, .. } = self.queue;
         context.summary.update(|summary| summary.taken_back += 1);
-        if ack_timeout.shown(timeout) {
+        if let Some(timeout) = timeout
+            && ack_timeout.shown(timeout)
+        {
             self.queue.intake.limit_hold(self.queue.index, ack_timeout.hold_limit(self.is_ordered()));
             let text = humantime::format_duration;
             // It is measured here, so it differs a little from the broker's.
@@ -357,12 +396,26 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// How long a delivery may have been held here, not counting its wait for a handler. In an ordered queue that wait may be as long as the
+    /// session.
+    fn held_for(&self) -> Duration {
+        if self.is_ordered() {
+            return self.opened.elapsed();
+        }
+        let now = Instant::now().into_std();
+        let running = self.queue.intake.oldest_running(self.queue.index);
+        let running = running.map(|started| now.saturating_duration_since(started));
+        running.max(self.unsettled().oldest(now)).unwrap_or_default()
+    }
+
     /// The broker has ended the subscription: the queue was deleted, its node went away, or (from 4.3 on) a message was not
     /// settled in time. What is unsettled can still be settled here. What no handler has seen may be late soon, too, so it is handed back
     /// unless its queue is gone. With delayed retries it stays: the broker would count it, or make it wait.
     async fn cancelled(&mut self) -> Result<(), Error> {
         self.check_channel()?;
+        let may_have_timed_out = self.queue.ack_timeout.may_be_over(self.held_for());
         if self.is_ordered() {
+            self.may_have_timed_out = may_have_timed_out;
             // Another process may be active by now. Only a closed channel gives back what is held here.
             return Err(self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into()));
         }
@@ -374,14 +427,24 @@ impl<'a> Session<'a> {
             self.hand_back(&unseen, "the broker cancelled their subscription");
         }
         let declare = async {
-            // After an ack timeout, each further one would make one more copy of all that is held.
-            self.queue.publishing.unblocked().await;
+            if may_have_timed_out {
+                self.queue.wait_for_alarm_to_end().await;
+            }
             self.queue.keeper.declare(&self.connection, &self.queue.topology).await
         };
-        tokio::select! {
+        // Without a subscription, nothing else notices that the channel is gone. Then no copy may be sent of what it has brought.
+        let gone = async {
+            while self.channel.status().connected() {
+                tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
+            }
+        };
+        let declared = tokio::select! {
             () = self.queue.shutdown.requested() => Ok(()),
+            () = gone => self.check_channel(),
             declared = declare => declared,
-        }
+        };
+        self.may_have_timed_out = may_have_timed_out && declared.is_err();
+        declared
     }
 
     /// Whether the queue is there each time until the broker would have deleted it. What came from a deleted queue can go back nowhere,
@@ -429,6 +492,7 @@ impl<'a> Session<'a> {
         self.queue.intake.tick();
         self.resize().await?;
         if self.queue.intake.is_overdue(self.queue.index) {
+            self.may_have_timed_out = true;
             let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
                            all in its order";
             return Err(self.lost_by(problem.to_owned().into()));
@@ -467,7 +531,7 @@ impl<'a> Session<'a> {
     }
 
     fn lost_by(&self, problem: Problem) -> Error {
-        Error::Lost { what: format!("consuming queue {:?}", self.name()), problem }
+        Error::of_end(format!("consuming queue {:?}", self.name()), problem)
     }
 }
 

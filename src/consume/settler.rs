@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::acks::{Ack, Frame, SettledTags, Settlement};
-use crate::broker::settle::queued;
+use crate::broker::queued::queued;
 
 /// Settles one delivery, on the channel that brought it.
 pub(crate) struct Settler {

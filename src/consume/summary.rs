@@ -26,11 +26,11 @@ pub struct Summary {
     /// Deliveries handed back when the run ended, before a handler had seen them or while they waited in the process; and those that
     /// had waited too long for a handler.
     pub handed_back: u64,
-    /// Deliveries that were not settled: those without a confirmed copy, which were requeued, and those whose channel
-    /// was gone. They come again, as duplicates if they were handled or their copy was kept.
-    pub too_late: u64,
+    /// Deliveries that could not be settled as their outcome asks: their channel was gone, their copy was not confirmed in time, or the
+    /// broker accepts no copy of them. They come again, as duplicates if they were handled or their copy was kept.
+    pub unsettled: u64,
     /// How often the broker took a message back because it was not settled within the broker's own ack timeout, as far as this was
-    /// noticed: 3.10 and 4.0 close the channel over it; on 4.3 it shows if the message waits in the process.
+    /// noticed: 3.10 and 4.0 close the channel over it; on 4.3 it shows if the message waits in the process, or if the channel is closed.
     pub taken_back: u64,
     /// Deliveries whose handler was still running at the end of the grace time. The broker delivers them again.
     pub unfinished: u64,
@@ -78,7 +78,7 @@ impl fmt::Display for Summary {
             self.handed_back
         )?;
         for (count, what) in [
-            (self.too_late, "settled too late"),
+            (self.unsettled, "not settled"),
             (self.taken_back, "taken back by the broker"),
             (self.unfinished, "unfinished"),
         ] {

@@ -46,7 +46,7 @@ impl Worker {
                             return Ok(());
                         }
                         SessionEnd::Lost(error) => {
-                            may_have_timed_out = self.queue.ack_timeout.may_have_ended(since.elapsed());
+                            may_have_timed_out = session.may_have_timed_out();
                             let is_unanswered = matches!(error, Error::Timeout { .. });
                             if session.has_taken() || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
                                 failures = 0;
@@ -68,14 +68,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens a session. If the broker's ack timeout may have ended the one before, waits until the broker takes copies again: each
-    /// further timeout would charge all that is held.
+    /// Opens a session. If the broker's ack timeout may have ended the one before, waits for the end of an alarm first.
     ///
     /// An ordered queue's handlers of the session before must have ended: its messages come again.
     async fn open(&self, may_have_timed_out: bool) -> Result<Session<'_>, Error> {
         self.queue.intake.all_dropped(self.queue.index).await;
         if may_have_timed_out {
-            self.queue.publishing.unblocked().await;
+            self.queue.wait_for_alarm_to_end().await;
         }
         let connection = self.consuming.get().await?;
         let opened = Session::open(&self.queue, connection.clone()).await;

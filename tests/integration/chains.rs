@@ -239,5 +239,5 @@ async fn a_chain_in_virtual_time_makes_the_attempts_that_are_made_on_a_broker_an
         }
     }
     let summary = run.stop().await;
-    assert_eq!(summary.too_late, 0, "{summary:?}");
+    assert_eq!(summary.unsettled, 0, "{summary:?}");
 }

@@ -133,5 +133,5 @@ async fn five_hundred_messages_that_each_fail_once_are_each_handled_once() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 500);
-    assert_eq!((summary.handled, summary.waited, summary.too_late), (500, 500, 0));
+    assert_eq!((summary.handled, summary.waited, summary.unsettled), (500, 500, 0));
 }

@@ -125,7 +125,7 @@ async fn what_the_parked_queue_refuses_for_too_long_is_left_to_the_broker_and_no
     seen.reaches(7).await;
     parked_by_the_broker(&fixture, 6).await;
     let summary = run.stop().await;
-    assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.too_late), (6, 1, 0), "{summary}");
+    assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.unsettled), (6, 1, 0), "{summary}");
     fixture.has_depth(&fixture.queue, 0).await;
 }
 
@@ -143,7 +143,7 @@ async fn in_an_ordered_queue_those_behind_what_the_parked_queue_refuses_go_on_be
     are_held_by_the_broker(&fixture, 1).await;
     assert_eq!(parked_by_the_broker(&fixture, 1).await[0].text(), "a-no");
     let summary = run.stop().await;
-    assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.too_late), (1, 4, 0), "{summary}");
+    assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.unsettled), (1, 4, 0), "{summary}");
     fixture.has_depth(&fixture.queue, 0).await;
 }
 

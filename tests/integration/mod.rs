@@ -29,4 +29,5 @@ mod status;
 mod switching;
 mod topology;
 mod traps;
+mod unreadable;
 mod waiting;

@@ -327,7 +327,7 @@ async fn nothing_is_acked_while_copies_cannot_be_published() {
     let parked = fixture.drain_parked(2).await;
     let summary = run.stop().await;
     assert_eq!((parked[0].text(), parked[1].text()), ("second".to_owned(), "third".to_owned()));
-    assert_eq!((seen.all().len(), summary.too_late), (3, 0), "each delivery was settled, none repeated");
+    assert_eq!((seen.all().len(), summary.unsettled), (3, 0), "each delivery was settled, none repeated");
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
 }
 

@@ -4,6 +4,7 @@ mod fixture;
 pub(crate) mod frame_hold;
 mod log;
 mod not_tried;
+pub(crate) mod raw_amqp;
 mod running;
 
 use std::time::{Duration, SystemTime};

@@ -337,6 +337,11 @@ impl<T> Inbox<T> {
         self.queues[queue.0].running()
     }
 
+    /// When the oldest of these has started.
+    pub(crate) fn oldest_running(&self, queue: QueueIndex) -> Option<Instant> {
+        self.running.values().filter(|running| running.queue == queue.0).map(|running| running.started).min()
+    }
+
     /// The queue's channel is gone: what has not started is forgotten, and what is running blocks nothing any more. The
     /// broker has it all again.
     pub(crate) fn lost(&mut self, queue: QueueIndex) {
@@ -347,6 +352,13 @@ impl<T> Inbox<T> {
         let lost: Vec<_> = self.running.values().filter(|of| of.queue == queue.0).map(|of| of.redeliveries).collect();
         self.running.retain(|_, running| running.queue != queue.0);
         self.queues[queue.0].lose(lost);
+    }
+
+    /// A delivery that never arrives here ends the connection each time, and charges what the process holds beside it. So what was proven
+    /// before no longer counts, and little is taken at a time.
+    pub(crate) fn doubt(&mut self) {
+        self.proof.shake();
+        self.proof.forget();
     }
 
     /// Deliveries that have waited too long, to be handed back now.

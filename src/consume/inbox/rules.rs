@@ -77,6 +77,22 @@ mod tests {
         assert_eq!(rules(1500, 1800).hold_limit.as_secs(), 270);
     }
 
+    /// The chain of a message with two waits of 100 s and three attempts of at most 60 s takes 380 s.
+    #[test]
+    fn what_waits_in_the_process_leaves_time_for_all_waits_and_attempts() {
+        let hold_limit = |ack_timeout| {
+            let mut settings = Settings::default();
+            settings.broker.consumer_timeout = Duration::from_secs(ack_timeout);
+            settings.consume.handler_timeout = Some(Duration::from_secs(60));
+            settings.retry.strategy = Some(WaitStrategy::InProcess);
+            settings.retry.immediate = Some(0);
+            settings.retry.delays = Some(crate::Backoff::List(vec![Duration::from_secs(100); 2]));
+            let config = settings.resolve().unwrap().queue("orders").unwrap();
+            Rules::of(&config, settings.broker.consumer_timeout).hold_limit.as_secs()
+        };
+        assert_eq!([600, 1800].map(hold_limit), [110, 710]);
+    }
+
     #[test]
     fn the_rest_is_what_the_settings_say() {
         let Rules { prefetch, concurrency, delivery_limit, immediate, .. } = rules(60, 1800);

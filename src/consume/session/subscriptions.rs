@@ -30,7 +30,7 @@ impl Session<'_> {
         if wanted < self.subscriptions.prefetch {
             self.unsubscribe_when_full().await?;
             // A delivery that was under way may be a suspect, and nothing else may be taken while a suspect is held.
-            if *self.window.borrow() != wanted {
+            if *self.window.borrow() != wanted || self.queue.shutdown.is_requested() {
                 return Ok(());
             }
         }
@@ -96,17 +96,24 @@ impl Session<'_> {
     ///
     /// When the channel is lost, or must be given up.
     pub(super) async fn unsubscribe(&mut self) -> Result<(), Error> {
-        let ended = std::mem::take(&mut self.subscriptions);
+        let mut ended = std::mem::take(&mut self.subscriptions);
         if ended.prefetch == 0 {
             return Ok(());
         }
-        let taken = self.end(ended).await?;
+        let taken = match self.end(&mut ended).await {
+            Ok(taken) => taken,
+            Err(error) => {
+                // They know why the channel is gone.
+                self.subscriptions = ended;
+                return Err(error);
+            }
+        };
         self.queue.intake.arrive(self.queue.index, taken);
         self.queue.intake.subscribed(self.queue.index, 0);
         Ok(())
     }
 
-    async fn end(&self, mut ended: Subscriptions) -> Result<Vec<Unacked>, Error> {
+    async fn end(&self, ended: &mut Subscriptions) -> Result<Vec<Unacked>, Error> {
         let cancel = |stream: &lapin::Consumer| self.channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
         self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
         let mut taken = Vec::new();
@@ -120,6 +127,18 @@ impl Session<'_> {
 }
 
 impl Subscriptions {
+    /// The error that ended them, if one did. What was delivered before it comes again.
+    pub(super) fn error(&mut self) -> Option<lapin::Error> {
+        self.streams.iter_mut().find_map(|stream| {
+            while let Some(Some(item)) = stream.next().now_or_never() {
+                if let Err(error) = item {
+                    return Some(error);
+                }
+            }
+            None
+        })
+    }
+
     /// The next delivery, of any of them; `None` when the broker has ended one. If there is no subscription, this never completes.
     pub(super) async fn next(&mut self) -> Option<lapin::Result<Incoming>> {
         std::future::poll_fn(|context| {

@@ -59,3 +59,31 @@ fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     assert!(inbox.start(now).is_none(), "what the ordered queue brought waits until the suspect has proven harmless");
     assert!(!inbox.is_overdue(ordered, now) && inbox.is_overdue(ordered, now + RULES.hold_limit));
 }
+
+#[test]
+fn what_has_waited_between_two_attempts_is_no_suspect_of_an_ordered_queue_unless_it_was_one() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+    inbox.arrive(queue, Some(0), now, 0);
+    let (ticket, plain) = started(&mut inbox, now);
+    assert_eq!(inbox.hold(ticket, plain, now + seconds(1), now), None);
+    inbox.arrive(queue, Some(6), now, 1);
+    assert_eq!(started(&mut inbox, now + seconds(1)).1, 1, "the suspect is in the other line");
+}
+
+#[test]
+fn a_line_goes_on_when_its_first_is_settled_and_not_while_that_waits() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+    [0, 3].into_iter().for_each(|item| inbox.arrive(queue, Some(0), now, item));
+    let (ticket, first) = started(&mut inbox, now);
+    assert_eq!(first, 0);
+    assert!(inbox.start(now).is_none(), "it is behind the first");
+    let due = now + seconds(1);
+    assert_eq!(inbox.hold(ticket, first, due, now), None);
+    assert!(inbox.start(now).is_none());
+    let (ticket, again) = started(&mut inbox, due);
+    assert_eq!(again, 0);
+    inbox.finish(ticket, due);
+    assert_eq!(started(&mut inbox, due).1, 3);
+}

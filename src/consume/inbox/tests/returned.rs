@@ -245,3 +245,65 @@ fn what_a_lost_channel_held_is_known_although_what_was_handed_back_comes_before_
     inbox.arrive(queue, Some(1), now, 1);
     assert!(!inbox.has_suspects(now) && !inbox.queues[0].has_suspects());
 }
+
+#[test]
+fn only_what_has_waited_too_long_is_given_back() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, ..RULES });
+    inbox.arrive(queue, Some(0), now, 0);
+    let _runs = started(&mut inbox, now);
+    (1..=2).for_each(|item| inbox.arrive(queue, Some(0), now + seconds(item), item));
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit + seconds(1)), [1]);
+}
+
+#[test]
+fn what_goes_back_to_wait_in_its_queue_is_as_little_suspect_as_before() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { immediate: 0, ..RULES });
+    inbox.arrive(queue, Some(0), now, 7);
+    let (ticket, item) = started(&mut inbox, now);
+    inbox.requeue(&ticket, item);
+    inbox.finish(ticket, now);
+    inbox.arrive(queue, Some(1), now, 7);
+    let (ticket, item) = started(&mut inbox, now);
+    inbox.wait_in_queue(&ticket, item);
+    inbox.finish(ticket, now);
+    inbox.arrive(queue, Some(1), now, 7);
+    assert!(!inbox.queues[0].has_suspects(), "this process has requeued it");
+}
+
+/// A fresh message ends the wait for what an ended subscription may have been about to bring.
+#[test]
+fn a_message_that_waited_in_its_queue_uncounted_is_fresh_when_it_comes_again() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { immediate: 0, concurrency: 1, ..RULES });
+    (7..=8).for_each(|item| inbox.arrive(queue, Some(0), now, item));
+    let (ticket, item) = started(&mut inbox, now);
+    inbox.wait_in_queue(&ticket, item);
+    inbox.finish(ticket, now);
+    assert_eq!(inbox.take_unseen(queue), [8]);
+    inbox.subscribed(queue, 1, now);
+    inbox.subscribed(queue, 0, now);
+    inbox.arrive(queue, Some(0), now, 7);
+    inbox.arrive(queue, Some(1), now, 1);
+    assert!(inbox.queues[0].has_suspects());
+}
+
+#[test]
+fn the_last_ten_thousand_that_were_given_back_are_known() {
+    let of = Redeliveries { count: 1, requeued: 1, excused: 0 };
+    let mut requeued = requeued::Requeued::default();
+    requeued.expect_handed_back(10_000, Redeliveries::default());
+    (0..10_000).for_each(|fingerprint| requeued.expect(fingerprint, of));
+    assert!(requeued.has_handed_back());
+    assert!((0..10_000).all(|fingerprint| requeued.take(fingerprint, 1) == Some(of)));
+    assert!(requeued.take(10_000, 0).is_some());
+}
+
+#[test]
+fn of_a_thousand_that_are_alike_the_oldest_is_forgotten() {
+    let mut requeued = requeued::Requeued::default();
+    (0..1_001).for_each(|_| requeued.expect_handed_back(7, Redeliveries::default()));
+    let known = std::iter::from_fn(|| requeued.take(7, 0)).count();
+    assert_eq!((known, requeued.has_handed_back()), (1_000, false));
+}

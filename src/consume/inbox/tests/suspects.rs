@@ -13,8 +13,26 @@ fn a_suspect_closes_every_window_and_runs_alone() {
     let (suspect, item) = started(&mut inbox, now);
     assert_eq!(item, 2);
     assert!(inbox.start(now).is_none(), "nothing starts beside it");
+    assert_eq!((inbox.window(a, now), inbox.window(b, now)), (0, 0));
     inbox.finish(suspect, now);
     assert_eq!(started(&mut inbox, now).1, 1);
+}
+
+/// Its copy may not be confirmed for long.
+#[test]
+fn once_a_suspects_handler_has_ended_others_start_although_it_is_not_settled() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(0), now, 1);
+    let (plain, _) = started(&mut inbox, now);
+    inbox.arrive(queue, Some(5), now, 2);
+    let (suspect, _) = started(&mut inbox, now);
+    inbox.arrive(queue, Some(0), now, 3);
+    inbox.handler_ended(&plain, now);
+    assert!(inbox.start(now).is_none(), "the suspect's own handler runs");
+    inbox.handler_ended(&suspect, now);
+    assert_eq!(inbox.quiet_until(), Some(now + ACK_FLUSH_TIME));
+    assert_eq!(started(&mut inbox, now).1, 3);
 }
 
 #[test]
@@ -93,6 +111,15 @@ fn a_hold_limit_may_be_infinite() {
     inbox.arrive(queue, Some(9), now, 2);
     inbox.finish(ticket, now);
     assert!(inbox.wake_at(now).is_some());
+}
+
+#[test]
+fn a_hold_limit_of_ten_years_is_kept() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let hold_limit = seconds(10 * 365 * 24 * 60 * 60);
+    let queue = inbox.add(Rules { hold_limit, ..RULES });
+    inbox.arrive(queue, Some(0), now, 1);
+    assert_eq!(inbox.wake_at(now), Some(now + hold_limit));
 }
 
 #[test]

@@ -40,3 +40,54 @@ fn a_fresh_delivery_passes_the_turn_on_although_its_handler_runs() {
     let _running = started(&mut inbox, now);
     assert_eq!((inbox.window(a, now), inbox.window(b, now)), (10, 1));
 }
+
+/// That one may be what killed the process before.
+#[test]
+fn after_a_suspect_a_queue_keeps_its_turn_until_its_delivery_is_settled() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (a, b) = (inbox.add(RULES), inbox.add(RULES));
+    let windows = |inbox: &Inbox<u64>| (inbox.window(a, now), inbox.window(b, now));
+    inbox.arrive(a, Some(5), now, 0);
+    let (suspect, _) = started(&mut inbox, now);
+    inbox.finish(suspect, now);
+    assert_eq!(windows(&inbox), (0, 1));
+    inbox.arrive(b, Some(0), now, 1);
+    let (plain, _) = started(&mut inbox, now);
+    assert_eq!(windows(&inbox), (0, 1));
+    assert!(inbox.start(now + seconds(1)).is_none());
+    assert_eq!(windows(&inbox), (0, 1), "the queue is not idle");
+    inbox.finish(plain, now);
+    assert_eq!(windows(&inbox), (1, 0));
+}
+
+#[test]
+fn a_process_with_one_queue_takes_no_turns() {
+    let (mut inbox, now) = (Inbox::<u64>::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    assert!(inbox.start(now).is_none());
+    assert_eq!((inbox.window(queue, now), inbox.wake_at(now)), (1, None));
+}
+
+#[test]
+fn queues_are_counted_from_zero() {
+    let mut inbox = Inbox::<u64>::new(0);
+    let positions = [(); 3].map(|()| inbox.add(RULES).position());
+    assert_eq!(positions, [0, 1, 2]);
+}
+
+/// A delivery has arrived, so there is something to separate again.
+#[test]
+fn queues_that_were_idle_take_turns_again_once_one_of_them_brings_something() {
+    let (mut inbox, mut now) = (Inbox::new(0), Instant::now());
+    let (a, b) = (inbox.add(RULES), inbox.add(RULES));
+    assert!(inbox.start(now).is_none());
+    while let Some(at) = inbox.wake_at(now) {
+        now = at;
+        assert!(inbox.start(now).is_none());
+    }
+    assert_eq!((inbox.window(a, now), inbox.window(b, now)), (1, 1), "all were idle");
+    inbox.arrive(a, Some(5), now, 0);
+    let (suspect, _) = started(&mut inbox, now);
+    inbox.finish(suspect, now);
+    assert_eq!((inbox.window(a, now), inbox.window(b, now)), (0, 1));
+}

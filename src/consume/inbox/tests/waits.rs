@@ -12,13 +12,15 @@ fn what_is_held_takes_no_slot_and_runs_first_when_it_is_due() {
     let (ticket, item) = started(&mut inbox, start);
     assert_eq!(inbox.hold(ticket, item, start + seconds(5), start), None);
     assert_eq!((inbox.running(queue), inbox.wake_at(start)), (0, Some(start + seconds(5))));
+    assert_eq!(inbox.oldest_running(queue), None, "it waits");
     let (ticket, item) = started(&mut inbox, start);
-    assert_eq!(item, 1);
+    assert_eq!((item, inbox.running(queue)), (1, 1));
     let due = start + seconds(5);
     assert!(inbox.start(due).is_none(), "the slot is taken");
     inbox.finish(ticket, due);
     let (ticket, item) = started(&mut inbox, due);
     assert_eq!(item, 0, "what is due comes before what is not");
+    assert_eq!(inbox.oldest_running(queue), Some(due));
     inbox.lost(queue);
     assert_eq!(inbox.hold(ticket, item, due, due), Some(0), "the broker has it again");
     assert!(inbox.start(due + seconds(9)).is_none());
@@ -108,6 +110,27 @@ fn others_start_after_ten_seconds_however_often_a_suspect_waits() {
     assert!(inbox.start(start + seconds(7)).is_none(), "it is close to its limit");
     assert_eq!(inbox.wake_at(start + seconds(7)), Some(start + seconds(10)));
     assert_eq!(started(&mut inbox, start + seconds(10)).1, 2);
+}
+
+/// A suspect near its limit that waits for five seconds has all of them, whatever waited before it.
+#[test]
+fn only_a_suspect_near_its_limit_that_waits_begins_a_standstill() {
+    let (start, wait) = (Instant::now(), seconds(5));
+    for (redeliveries, first_wait) in [(0, wait), (9, Duration::ZERO)] {
+        let mut inbox = Inbox::new(0);
+        let queue = inbox.add(RULES);
+        inbox.arrive(queue, Some(redeliveries), start, 1);
+        let (ticket, item) = started(&mut inbox, start);
+        assert_eq!(inbox.hold(ticket, item, start + first_wait, start), None);
+        let now = start + seconds(8);
+        let (ticket, _) = started(&mut inbox, now);
+        inbox.finish(ticket, now);
+        let now = now + ACK_FLUSH_TIME;
+        inbox.arrive(queue, Some(9), now, 2);
+        let (ticket, item) = started(&mut inbox, now);
+        assert_eq!(inbox.hold(ticket, item, now + wait, now), None);
+        assert_eq!(inbox.stands_still_until(now), Some(now + seconds(10)), "after {first_wait:?}");
+    }
 }
 
 #[test]

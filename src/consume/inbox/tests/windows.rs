@@ -34,6 +34,17 @@ fn after_a_suspect_the_window_opens_slowly_until_enough_was_settled() {
 }
 
 #[test]
+fn after_a_delivery_that_ended_the_connection_one_message_is_taken_at_a_time_until_enough_was_settled() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    prove(&mut inbox, queue, 2000, now);
+    assert_eq!(inbox.window(queue, now), 100);
+    inbox.lost(queue);
+    inbox.doubt();
+    assert_eq!(widths(&mut inbox, queue, now), [1, 2, 40, 100]);
+}
+
+#[test]
 fn ordinary_requeues_leave_an_open_window_open() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
@@ -75,4 +86,71 @@ fn a_window_that_is_narrow_for_its_pace_widens_only_where_it_can_double() {
     let window = |paced| held.in_steps(100, paced);
     assert_eq!([5, 10, 11, 19, 20, 99, 100, 200].map(window), [5, 10, 10, 10, 20, 99, 100, 100]);
     assert_eq!(held.in_steps(12, 50), 12, "what is open in full needs no further step");
+}
+
+#[test]
+fn what_was_proven_before_a_dangerous_message_counts_no_more() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    prove(&mut inbox, queue, 2000, now);
+    inbox.arrive(queue, Some(5), now, 0);
+    let (suspect, _) = started(&mut inbox, now);
+    inbox.finish(suspect, now);
+    assert_eq!(inbox.window(queue, now), 1);
+}
+
+/// While less is proven, queues take turns.
+#[test]
+fn eight_deliveries_that_were_settled_or_have_run_for_ten_seconds_are_some_proof() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(0), now, 0);
+    let (slow, _) = started(&mut inbox, now);
+    assert_eq!(inbox.wake_at(now), Some(now + CRASHES_WITHIN));
+    prove(&mut inbox, queue, 7, now);
+    inbox.pass_time(now + CRASHES_WITHIN - Duration::from_nanos(1));
+    assert!(inbox.proof.is_scant());
+    inbox.pass_time(now + CRASHES_WITHIN);
+    assert!(!inbox.proof.is_scant());
+    inbox.finish(slow, now + CRASHES_WITHIN);
+}
+
+#[test]
+fn a_handler_that_runs_for_long_is_proof_once() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    prove(&mut inbox, queue, 6, now);
+    inbox.arrive(queue, Some(0), now, 0);
+    let (slow, _) = started(&mut inbox, now);
+    for after in 10..20 {
+        inbox.pass_time(now + seconds(after));
+    }
+    inbox.finish(slow, now + seconds(20));
+    assert!(inbox.proof.is_scant());
+}
+
+/// A message that its queue has delayed.
+struct Delayed(u64);
+
+impl Fingerprint for Delayed {
+    fn fingerprint(&self) -> u64 {
+        self.0
+    }
+
+    fn has_waited_in_queue(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_its_queue_has_delayed_opens_the_window_only_if_it_comes_back_explained() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(0), now, Delayed(1));
+    let (_, ticket, _) = inbox.start(now).expect("a handler is free");
+    assert_eq!(inbox.window(queue, now), 1, "it may have come before what a crash gave back");
+    inbox.requeue(&ticket, 1);
+    inbox.finish(ticket, now);
+    inbox.arrive(queue, Some(1), now, Delayed(1));
+    assert_eq!(inbox.window(queue, now), 10);
 }
