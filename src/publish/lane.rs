@@ -12,7 +12,8 @@ use super::cause::Cause;
 use super::channel;
 use super::outbox::{CopyId, LaneId};
 use super::unanswered::{Judgement, Reply, Unanswered};
-use crate::broker::settle::queued;
+use crate::broker::channel::has_lost_numbers;
+use crate::broker::queued::queued;
 use crate::error::{describe, is_used_up};
 
 pub(crate) struct Lane {
@@ -29,9 +30,10 @@ pub(crate) struct PublishResult {
 }
 
 impl Lane {
-    pub(crate) async fn open(connection: Arc<Connection>) -> lapin::Result<Self> {
+    /// `in_use` is how many lanes the connection has.
+    pub(crate) async fn open(connection: Arc<Connection>, in_use: usize) -> lapin::Result<Self> {
         let opening = channel::open(&connection).await;
-        if opening.as_ref().is_err_and(is_used_up) {
+        if opening.as_ref().is_err_and(is_used_up) && has_lost_numbers(&connection, in_use) {
             // What is not confirmed is sent again on the next connection.
             queued(connection.close(200, "no more channels can be opened".into()));
         }

@@ -16,7 +16,7 @@ use super::report::log;
 use super::request::{Pending, Request, Requests};
 use super::session::{Completion, Input, Session, next_of, sleep_until};
 use crate::broker::channel::open_channel;
-use crate::broker::connection::Link;
+use crate::broker::connection::{Link, is_blocked};
 use crate::broker::keeper::Keeper;
 use crate::error::Error;
 
@@ -60,7 +60,7 @@ impl Task {
 
     /// Read from lapin and not remembered from events, so that nothing is missed that happened before anybody listened.
     fn is_blocked(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.connection.status().blocked())
+        self.session.as_ref().is_some_and(|session| is_blocked(&session.connection))
     }
 
     async fn next_input(&mut self, requests: &mut Requests) -> Input {
@@ -81,9 +81,10 @@ impl Task {
             Action::Report(report) => log(&report),
             Action::Send { lane, id, again } => self.send(lane, id, again),
             Action::OpenLane(lane) => {
-                self.start(
-                    |connection| async move { Completion::Opened(lane, Lane::open(connection).await.map(Box::new)) },
-                );
+                let in_use = self.session.as_ref().map_or(0, |session| session.lanes.len());
+                self.start(move |connection| async move {
+                    Completion::Opened(lane, Lane::open(connection, in_use).await.map(Box::new))
+                });
             }
             Action::CloseLane(lane) => {
                 if let Some(session) = &mut self.session

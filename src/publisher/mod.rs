@@ -6,18 +6,20 @@
 mod error;
 mod message;
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use lapin::{Channel, Confirmation};
-use tokio::sync::Semaphore;
+use lapin::{Channel, Confirmation, Connection};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 pub use self::error::PublishError;
 pub use self::message::Publish;
 use self::message::Written;
 use crate::broker::answer::answer;
-use crate::broker::connection::Link;
+use crate::broker::channel::has_lost_numbers;
+use crate::broker::connection::{Link, unblocked};
 use crate::error::Error;
 use crate::publish::channel;
 use crate::settings::{Settings, address};
@@ -60,9 +62,16 @@ struct Inner {
     server: (String, u16),
     expiry_header: String,
     metrics: PublisherMetrics,
-    slots: Semaphore,
+    /// One for each channel on which a message is under way, also after its caller has given up.
+    slots: Arc<Semaphore>,
     /// Channels on which nothing is under way.
-    idle: Mutex<Vec<Channel>>,
+    idle: Mutex<Vec<OpenChannel>>,
+}
+
+/// A channel, with a handle to its connection, so that [`Link::retire`] does not close the connection while the channel is used.
+struct OpenChannel {
+    channel: Channel,
+    connection: Arc<Connection>,
 }
 
 impl Publisher {
@@ -86,7 +95,7 @@ impl Publisher {
             server,
             expiry_header: settings.expiry_header,
             metrics: PublisherMetrics::new(Instruments::new()),
-            slots: Semaphore::new(MAX_CHANNELS),
+            slots: Arc::new(Semaphore::new(MAX_CHANNELS)),
             idle: Mutex::default(),
         })))
     }
@@ -111,8 +120,20 @@ impl Publisher {
             let written = written?;
             // Before the slot: all who wait for a connection share its failure, also those who would wait for a slot.
             link.get().await?;
-            let _slot = slots.acquire().await;
-            self.send(written, link.answer_timeout()).await
+            let mut slot = pin!(slots.clone().acquire_owned());
+            let limit = link.answer_timeout();
+            let slot = loop {
+                match timeout(limit, &mut slot).await {
+                    Ok(slot) => break slot.ok(),
+                    // Those that have a slot may keep it until the end of an alarm.
+                    Err(_) if link.state().is_blocked => {
+                        let what = "waiting for the end of an alarm to publish".to_owned();
+                        return Err(Error::Timeout { what, limit }.into());
+                    }
+                    Err(_) => {}
+                }
+            };
+            self.send(written, slot, limit).await
         };
         let published = published.await;
         if let Err(error) = &published {
@@ -127,7 +148,12 @@ impl Publisher {
         self.0.link.close().await;
     }
 
-    async fn send(&self, message: Written, limit: Duration) -> Result<(), PublishError> {
+    async fn send(
+        &self,
+        message: Written,
+        slot: Option<OwnedSemaphorePermit>,
+        limit: Duration,
+    ) -> Result<(), PublishError> {
         let Written { exchange, routing_key, properties, body } = message;
         let (to, key) = (exchange.to_string(), routing_key.to_string());
         let what = format!("publishing to {}", error::destination(&to, &key));
@@ -135,33 +161,38 @@ impl Publisher {
         if timeout(limit, self.0.link.unblocked()).await.is_err() {
             return Err(Error::Timeout { what, limit }.into());
         }
-        let channel = match self.take_idle() {
-            Some(channel) => channel,
+        let open = match self.take_idle() {
+            Some(open) => open,
             None => self.open_channel(limit).await?,
         };
         // A channel is used again only after its message is confirmed or refused. Until then a return could still come on it.
-        // In a task, because this future may be dropped, and a dropped channel is closed: lapin would send the close before the message,
-        // which may still wait for the end of an alarm, and the broker would then close the whole connection.
-        let inner = self.0.clone();
+        // In a task that keeps the slot, because this future may be dropped, and a dropped channel is closed: lapin would send the close
+        // before the message, which may still wait for the end of an alarm, and the broker would then close the whole connection.
         let publishing = tokio::spawn(async move {
-            let publishing = channel::publish(&channel, exchange, routing_key, &body, properties, true);
+            let _slot = slot;
+            let publishing = channel::publish(&open.channel, exchange, routing_key, &body, properties, true);
             let given_up = async {
                 tokio::time::sleep(limit).await;
-                inner.link.unblocked().await;
+                unblocked(&open.connection).await;
                 tokio::time::sleep(FLUSH).await;
             };
-            tokio::select! {
-                result = publishing => Some((channel.clone(), result)),
-                () = given_up => None,
-            }
+            let result = tokio::select! {
+                result = publishing => result,
+                () = given_up => return None,
+            };
+            Some((open, result))
         });
-        let (channel, result) = match timeout(limit, publishing).await {
+        let (open, result) = match timeout(limit, publishing).await {
             Ok(Ok(Some(published))) => published,
             Ok(Err(ended)) => return Err(Error::Lost { what, problem: ended.to_string().into() }.into()),
             Ok(Ok(None)) | Err(_) => return Err(Error::Timeout { what, limit }.into()),
         };
         let confirmation = result.map_err(|error| PublishError::of_operation(&to, &what, &error))?;
-        self.idle().push(channel);
+        let mut idle = self.idle();
+        if self.0.link.is_current(&open.connection) {
+            idle.push(open);
+        }
+        drop(idle);
         match confirmation {
             Confirmation::Ack(None) => Ok(()),
             Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => Err(PublishError::unroutable(&to, &key)),
@@ -171,27 +202,31 @@ impl Publisher {
     }
 
     /// A connection that answers nothing may look alive, so it is given up, and the next message is published by another.
-    async fn open_channel(&self, limit: Duration) -> Result<Channel, Error> {
+    async fn open_channel(&self, limit: Duration) -> Result<OpenChannel, Error> {
         let connection = self.0.link.get().await?;
-        let opened = answer("opening a channel", limit, channel::open(&connection)).await;
-        if matches!(opened, Err(Error::Timeout { .. })) && !self.0.link.state().is_blocked {
-            self.0.link.abandon(&connection);
+        match answer("opening a channel", limit, channel::open(&connection)).await {
+            Ok(channel) => Ok(OpenChannel { channel, connection }),
+            Err(error) => {
+                let in_use = MAX_CHANNELS - self.0.slots.available_permits();
+                if matches!(error, Error::Timeout { .. }) && !self.0.link.state().is_blocked {
+                    self.0.link.abandon(&connection);
+                } else if error.is_used_up() && has_lost_numbers(&connection, in_use) {
+                    self.0.link.retire(&connection);
+                }
+                self.idle().retain(|open| self.0.link.is_current(&open.connection));
+                Err(error)
+            }
         }
-        if opened.as_ref().is_err_and(Error::is_used_up) {
-            self.0.link.retire(&connection);
-            self.idle().clear();
-        }
-        opened
     }
 
     /// A channel that works. Those of a lost connection are dropped.
-    fn take_idle(&self) -> Option<Channel> {
+    fn take_idle(&self) -> Option<OpenChannel> {
         let mut idle = self.idle();
-        idle.retain(|channel| channel.status().connected());
+        idle.retain(|open| open.channel.status().connected());
         idle.pop()
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Channel>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<OpenChannel>> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -37,6 +37,9 @@ impl Outbox {
             return self.advance(now, is_blocked);
         }
         let Solo::Trying(id) = self.solo else { return None };
+        if is_blocked {
+            return None;
+        }
         let is_its_lane = |lane: &&LaneId| self.trials.get(lane).is_some_and(|trial| trial.copy == id);
         let lane = *self.opened.iter().filter(|lane| !self.is_under_repair(**lane)).find(is_its_lane)?;
         self.opened.remove(&lane);
@@ -62,7 +65,11 @@ impl Outbox {
         self.end_solo();
         let unsent = self.trials.iter().find(|(_, lane)| lane.copy == id && !lane.is_sent).map(|(lane, _)| *lane);
         if let Some(lane) = unsent {
+            let was_opened = self.opened.contains(&lane);
             self.release(lane);
+            if was_opened {
+                self.actions.push_back(Action::CloseLane(lane));
+            }
             self.make_ready(id);
         }
     }

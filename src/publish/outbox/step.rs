@@ -112,6 +112,10 @@ impl Outbox {
             }
             Solo::Idle | Solo::Resting => {}
         }
+        if is_blocked {
+            // lapin would keep what is sent now, and send it after the alarm, although its delivery may have gone back meanwhile.
+            return None;
+        }
         if let Some(action) = self.send_on_main(now) {
             return Some(action);
         }
@@ -119,7 +123,7 @@ impl Outbox {
             self.opened.remove(&lane);
             return self.send_alone(lane, now);
         }
-        while !is_blocked && self.unanswered.len() < TRIALS {
+        while self.unanswered.len() < TRIALS {
             let id = self.ready.pop_first()?;
             if self.must_be_held(id) {
                 self.hold(id);

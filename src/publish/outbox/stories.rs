@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Action, CopyId, LONGEST_CONFIRM_TIMEOUT, LaneId, Outbox, Report, TRIALS, USUAL_ANSWER_TIME};
+use super::{
+    Action, CopyId, LONGEST_CONFIRM_TIMEOUT, LaneId, Outbox, RECOVERED_AFTER, REPAIR_EVERY, Report, STEADY_AFTER,
+    TRIALS, USUAL_ANSWER_TIME,
+};
 use crate::publish::cause::{Cause, Trouble};
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,6 +80,26 @@ impl Story {
     fn closed(&mut self, lane: LaneId, code: u16, text: &str) -> Vec<Action> {
         self.outbox.lane_closed(lane, &Cause { code: Some(code), text: text.to_owned() }, self.now);
         self.actions()
+    }
+
+    /// Waits until the outbox does something.
+    fn next_actions(&mut self) -> Vec<Action> {
+        loop {
+            self.now = self.now.max(self.outbox.wake_at().expect("something is to be done"));
+            let actions = self.actions();
+            if !actions.is_empty() {
+                return actions;
+            }
+        }
+    }
+
+    /// Loses the connection, and waits until the outbox wants another one. Returns for how many milliseconds.
+    fn disconnect(&mut self, text: &str) -> u128 {
+        let since = self.now;
+        self.outbox.connection_lost(&Cause::of(text), since);
+        assert_eq!(self.actions(), []);
+        assert_eq!(self.next_actions(), [Action::Connect]);
+        (self.now - since).as_millis()
     }
 
     /// Waits until the outbox wants a lane for a copy, and opens it.
@@ -329,6 +352,19 @@ fn nothing_is_overdue_while_the_connection_is_blocked() {
 }
 
 #[test]
+fn nothing_is_sent_while_the_connection_is_blocked_and_what_is_given_up_meanwhile_is_never_sent() {
+    let mut story = Story::begin();
+    story.is_blocked = true;
+    for id in 1..=3 {
+        story.outbox.submit(CopyId(id), "x");
+    }
+    assert_eq!(story.after(ANSWER_TIMEOUT), []);
+    story.outbox.withdraw(CopyId(2), story.now);
+    story.is_blocked = false;
+    assert_eq!(story.actions(), [1, 3].map(|id| sent(MAIN, id, false)));
+}
+
+#[test]
 fn a_copy_that_is_given_up_vanishes() {
     let mut story = Story::begin();
     story.send(1..=3);
@@ -374,6 +410,7 @@ fn a_suspect_is_tried_although_the_confirm_of_another_copy_is_late() {
     story.outbox.confirmed(CopyId(2), story.now);
     assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(2), sent(main, 1, true)]);
     assert_eq!(story.after(Duration::from_millis(100)), [], "copy 1 was sent a moment ago");
+    assert_eq!(story.outbox.wake_at(), Some(story.now + USUAL_ANSWER_TIME));
     let actions = story.after(USUAL_ANSWER_TIME);
     let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
     story.outbox.lane_opened(lane);
@@ -538,4 +575,274 @@ fn a_suspect_that_is_refused_is_none_any_more_and_holds_nothing_up() {
     let (_, other) = story.next_trial();
     assert_ne!(other, suspect);
     assert!(story.now < before + USUAL_ANSWER_TIME, "the other one is tried soon");
+}
+
+#[test]
+fn a_connection_is_made_after_a_pause_that_doubles_until_one_was_steady() {
+    let mut story = Story::begin();
+    let mut pauses = vec![story.disconnect("no"), story.disconnect("no")];
+    for lasted in [STEADY_AFTER - Duration::from_nanos(1), STEADY_AFTER] {
+        story.connect();
+        story.after(lasted);
+        pauses.push(story.disconnect("no"));
+    }
+    assert_eq!(pauses, [100, 200, 400, 100]);
+}
+
+#[test]
+fn each_reason_for_which_there_is_no_connection_is_reported_once() {
+    let mut story = Story::begin();
+    for text in ["reset", "refused", "refused", "refused"] {
+        story.disconnect(text);
+    }
+    story.connect();
+    story.disconnect("refused");
+    let reports = ["reset", "refused", "refused"];
+    assert_eq!(story.reports, reports.map(|text| Report::Disconnected { text: text.to_owned(), unconfirmed: 0 }));
+}
+
+#[test]
+fn the_main_lane_is_opened_after_a_pause_that_doubles_until_a_copy_is_confirmed_on_it() {
+    let mut story = Story::begin();
+    let mut main = MAIN;
+    let mut pauses = Vec::new();
+    for number in 0..4 {
+        match number {
+            2 => {
+                story.disconnect("no");
+                main = story.connect();
+            }
+            3 => {
+                story.send([1]);
+                story.outbox.confirmed(CopyId(1), story.now);
+                story.actions();
+            }
+            _ => {}
+        }
+        let since = story.now;
+        assert_eq!(story.closed(main, 541, "INTERNAL_ERROR"), []);
+        let actions = story.next_actions();
+        let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+        story.outbox.lane_opened(lane);
+        main = lane;
+        pauses.push((story.now - since).as_millis());
+    }
+    assert_eq!(pauses, [100, 200, 400, 100]);
+}
+
+#[test]
+fn a_lane_that_is_closed_before_its_copy_was_sent_says_nothing_about_the_copy_or_its_exchange() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.outbox.nacked(MAIN, CopyId(1));
+    let actions = story.next_actions();
+    let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+    assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
+    assert!(matches!(story.reports[..], [Report::Trouble { trouble: Trouble::Refused, .. }]), "{:?}", story.reports);
+    story.outbox.submit(CopyId(2), "x");
+    assert_eq!(story.actions(), [sent(MAIN, 2, false)]);
+    assert_eq!(story.next_trial().1, CopyId(1));
+}
+
+#[test]
+fn a_suspect_whose_confirm_is_late_holds_nothing_up_and_is_not_blamed_alone_for_the_next_loss() {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    story.outbox.connection_lost(&frame_error(), story.now);
+    story.after(Duration::from_secs(10));
+    let main = story.connect();
+    let actions = story.actions();
+    assert!(matches!(actions[..], [Action::Send { id: CopyId(1), .. }]), "{actions:?}");
+    story.outbox.submit(CopyId(3), "x");
+    assert_eq!(story.after(USUAL_ANSWER_TIME), [sent(main, 3, false)]);
+    story.outbox.confirmed(CopyId(3), story.now);
+    assert_eq!(story.actions(), [confirmed(3)]);
+    assert_eq!(story.next_trial().1, CopyId(2));
+    // Both suspects have been under way for so long that either may be why the connection is lost.
+    story.after(2 * USUAL_ANSWER_TIME);
+    story.outbox.connection_lost(&frame_error(), story.now);
+    story.actions();
+    assert!(!story.reports.iter().any(|report| matches!(report, Report::Trouble { .. })), "{:?}", story.reports);
+}
+
+#[test]
+fn a_suspect_whose_lane_is_never_opened_ends_the_connection() {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    story.outbox.connection_lost(&frame_error(), story.now);
+    story.after(Duration::from_secs(10));
+    story.connect();
+    story.actions();
+    story.outbox.confirmed(CopyId(1), story.now);
+    story.actions();
+    let actions = story.next_actions();
+    assert!(matches!(actions[..], [Action::OpenLane(_)]), "{actions:?}");
+    assert_eq!(story.next_actions(), [Action::Connect]);
+}
+
+#[test]
+fn a_copy_is_sent_again_after_twice_as_long_each_time_that_its_confirm_does_not_come() {
+    let mut story = Story::begin();
+    story.send([1]);
+    let mut pauses = Vec::new();
+    let mut since = story.now;
+    while pauses.len() < 3 {
+        story.outbox.probed();
+        if let Some(Action::OpenLane(lane)) = story.next_actions().last() {
+            pauses.push((story.now - since).as_secs() / LONGEST_CONFIRM_TIMEOUT.as_secs());
+            since = story.now;
+            story.outbox.lane_opened(*lane);
+            assert_eq!(story.actions(), [sent(*lane, 1, true)]);
+        }
+    }
+    assert_eq!(pauses, [1, 2, 4]);
+}
+
+#[test]
+fn a_copy_that_is_given_up_during_a_repair_takes_no_other_with_it() {
+    let mut story = Story::begin();
+    story.after(REPAIR_EVERY);
+    story.send([1]);
+    story.outbox.returned(MAIN, CopyId(1));
+    assert_eq!(story.actions(), [Action::Repair]);
+    story.send(2..=3);
+    story.outbox.withdraw(CopyId(1), story.now);
+    story.outbox.withdraw(CopyId(2), story.now);
+    story.outbox.repaired();
+    assert_eq!(story.actions(), [sent(MAIN, 3, false)]);
+}
+
+#[test]
+fn an_exchange_has_recovered_when_no_copy_was_in_trouble_for_a_while() {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    let recovered = |story: &Story| story.reports.iter().any(|report| matches!(report, Report::Recovered { .. }));
+    story.outbox.nacked(MAIN, CopyId(1));
+    assert_eq!(story.next_trial().1, CopyId(1));
+    story.outbox.confirmed(CopyId(1), story.now);
+    story.outbox.nacked(MAIN, CopyId(2));
+    story.actions();
+    assert_eq!(story.next_trial().1, CopyId(2));
+    story.after(RECOVERED_AFTER);
+    assert!(!recovered(&story), "copy 2 is in trouble");
+    story.outbox.confirmed(CopyId(2), story.now);
+    story.actions();
+    story.after(RECOVERED_AFTER - Duration::from_nanos(1));
+    assert!(!recovered(&story));
+    story.after(Duration::from_nanos(1));
+    assert!(recovered(&story));
+}
+
+#[test]
+fn one_copy_after_the_other_finds_out_whether_an_exchange_takes_any_after_a_pause_that_doubles() {
+    let mut story = Story::begin();
+    story.send(1..=3);
+    let actions = story.closed(MAIN, 403, FORBIDDEN);
+    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.lane_opened(main);
+    let scouts = [(); 4].map(|()| {
+        let since = story.now;
+        let (lane, scout) = story.next_trial();
+        assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
+        (scout.0, (story.now - since).as_millis())
+    });
+    assert_eq!(scouts, [(1, 100), (2, 200), (3, 400), (1, 800)]);
+}
+
+#[test]
+fn a_scout_that_is_given_up_or_has_no_answer_for_long_is_replaced_at_once() {
+    for is_given_up in [true, false] {
+        let mut story = Story::begin();
+        story.send(1..=2);
+        story.closed(MAIN, 403, FORBIDDEN);
+        let (lane, scout) = story.next_trial();
+        assert_eq!(scout, CopyId(1));
+        let actions = if is_given_up {
+            story.outbox.withdraw(scout, story.now);
+            assert_eq!(story.outbox.next(story.now, false, || 1.0), Some(Action::CloseLane(lane)));
+            story.actions()
+        } else {
+            assert_eq!(story.after(USUAL_ANSWER_TIME - Duration::from_nanos(1)), []);
+            story.after(Duration::from_nanos(1))
+        };
+        assert!(matches!(actions[..], [Action::OpenLane(_)]), "{actions:?}");
+    }
+}
+
+#[test]
+fn the_confirm_of_what_was_sent_before_an_exchange_was_closed_replaces_no_scout() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.outbox.nacked(MAIN, CopyId(1));
+    let (early, _) = story.next_trial();
+    story.send(2..=3);
+    let actions = story.closed(MAIN, 403, FORBIDDEN);
+    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
+    story.outbox.lane_opened(main);
+    assert_eq!(story.next_trial().1, CopyId(2));
+    story.outbox.confirmed(CopyId(1), story.now);
+    assert_eq!(story.actions(), [Action::CloseLane(early), confirmed(1)]);
+    assert_eq!(story.after(USUAL_ANSWER_TIME / 2), [], "copy 2 still finds out");
+}
+
+#[test]
+fn a_blocked_connection_may_take_any_time_to_open_a_lane() {
+    let mut story = Story::begin();
+    story.send([1]);
+    story.outbox.nacked(MAIN, CopyId(1));
+    let actions = story.next_actions();
+    let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+    story.is_blocked = true;
+    for _ in 0..10 {
+        assert_eq!(story.after(ANSWER_TIMEOUT), []);
+    }
+    story.outbox.lane_opened(lane);
+    story.is_blocked = false;
+    assert_eq!(story.actions(), [sent(lane, 1, true)]);
+}
+
+#[test]
+fn there_is_one_repair_at_a_time_however_long_it_takes() {
+    let mut story = Story::begin();
+    story.after(REPAIR_EVERY);
+    story.send(1..=2);
+    story.outbox.returned(MAIN, CopyId(1));
+    assert_eq!(story.actions(), [Action::Repair]);
+    story.outbox.returned(MAIN, CopyId(2));
+    assert_eq!(story.after(2 * REPAIR_EVERY), []);
+    story.outbox.repaired();
+    assert!(story.actions().contains(&Action::Repair));
+}
+
+fn opening_a_lane_for_a_suspect() -> (Story, LaneId) {
+    let mut story = Story::begin();
+    story.send(1..=2);
+    story.outbox.connection_lost(&frame_error(), story.now);
+    story.after(Duration::from_secs(10));
+    story.connect();
+    story.actions();
+    story.outbox.confirmed(CopyId(1), story.now);
+    story.actions();
+    let actions = story.next_actions();
+    let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+    (story, lane)
+}
+
+#[test]
+fn a_suspect_whose_lane_takes_too_long_to_open_is_not_sent_on_it() {
+    let (mut story, lane) = opening_a_lane_for_a_suspect();
+    story.is_blocked = true;
+    assert_eq!(story.after(USUAL_ANSWER_TIME + ANSWER_TIMEOUT), []);
+    story.is_blocked = false;
+    story.outbox.lane_opened(lane);
+    assert_eq!(story.actions().first(), Some(&Action::CloseLane(lane)));
+}
+
+#[test]
+fn a_lane_that_opens_for_a_suspect_during_an_alarm_is_closed_if_the_alarm_lasts() {
+    let (mut story, lane) = opening_a_lane_for_a_suspect();
+    story.is_blocked = true;
+    story.outbox.lane_opened(lane);
+    assert_eq!(story.actions(), []);
+    assert_eq!(story.after(USUAL_ANSWER_TIME + ANSWER_TIMEOUT), [Action::CloseLane(lane)]);
 }
