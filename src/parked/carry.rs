@@ -68,7 +68,7 @@ pub(super) struct Ready {
 
 /// Why a round over the queue ended.
 enum RoundEnd {
-    /// Everything was seen, or nothing more is to be moved.
+    /// Everything was seen, or nothing more is to be moved or can be found.
     Done,
     /// Messages were held long enough. What is left of the queue is gone through again.
     HeldLong,
@@ -103,14 +103,19 @@ impl<'a> Carrier<'a> {
     }
 
     /// Moves what matches among the first `bound` messages.
+    ///
+    /// # Errors
+    ///
+    /// Among others [`ParkedError::Incomplete`] if there are fewer by now. What was found is moved.
     pub(crate) async fn run(&mut self, bound: u64) -> Result<(), ParkedError> {
+        self.job.limit.check_first(bound)?;
         let mut under_way = UnderWay::open(self.session).await?;
         self.tally.snapshot = bound;
         self.state.stray_at_start = self.read_depths().await?.stray;
         loop {
             let left = bound - self.tally.moved;
             let look =
-                Look::new(self.session, self.queue)?.asking(self.job.limit.is_high()).with_prefetch(self.job.prefetch);
+                Look::new(self.session, self.queue)?.asking(self.job.limit.is_own()).with_prefetch(self.job.prefetch);
             let mut look = look.moving(self.job.in_flight);
             let end = self.round(&mut look, &mut under_way, left).await;
             let given_back = look.give_back().await;
@@ -123,7 +128,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Goes through the queue once. Whatever ends it, what is under way is confirmed and acked if possible.
+    /// Goes once through the first `bound` messages. Whatever ends it, what is under way is confirmed and acked if possible.
     async fn round(
         &mut self,
         look: &mut Look<'_>,
@@ -151,7 +156,7 @@ impl<'a> Carrier<'a> {
         bound: u64,
         reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
-        let (mut seen, mut ready) = (0, None::<Ready>);
+        let (mut seen, mut ready, mut is_short) = (0, None::<Ready>, false);
         let hold_until = Instant::now() + self.job.hold;
         let mut next_tick = Instant::now() + TICK;
         let end = loop {
@@ -167,15 +172,10 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if now >= hold_until {
-                // A queue that has become shorter would be gone through again and again.
-                if look.is_silent() {
-                    break RoundEnd::Done;
-                }
-                // So would one whose messages another consumer gets.
-                if seen == 0 {
-                    return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at: 0, wanted: bound });
-                }
-                break RoundEnd::HeldLong;
+                // A queue that has become shorter would be gone through again and again, and so would one whose messages another consumer
+                // gets.
+                is_short |= look.is_silent() || seen == 0;
+                break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
             }
             if let Some(Ready { message, .. }) = &ready {
                 let room = under_way.has_room(self.job.in_flight, message.size) && !self.state.is_paused;
@@ -196,7 +196,7 @@ impl<'a> Carrier<'a> {
                 }
             }
             let is_enough = self.job.filter.limit.is_some_and(|limit| self.tally.matched >= limit);
-            let takes = ready.is_none() && seen < bound && !is_enough;
+            let takes = ready.is_none() && seen < bound && !is_enough && !is_short;
             if !takes && ready.is_none() && under_way.len() == 0 {
                 break RoundEnd::Done;
             }
@@ -217,7 +217,7 @@ impl<'a> Carrier<'a> {
                 }
                 held = look.arrival(), if takes => match held? {
                     None if look.has_more().await? => {}
-                    None => seen = bound,
+                    None => is_short = true,
                     Some(held) => {
                         seen += 1;
                         match self.select(held)? {
@@ -237,6 +237,11 @@ impl<'a> Carrier<'a> {
         };
         if let Some(ready) = ready {
             look.keep(&ready.held);
+        }
+        if is_short && self.ramp.stopped().is_none() {
+            let wanted = self.tally.snapshot;
+            let looked_at = wanted - (bound - seen);
+            return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at, wanted });
         }
         Ok(end)
     }
@@ -278,8 +283,9 @@ impl<'a> Carrier<'a> {
     }
 
     fn apply_depths(&mut self, depths: &Depths) {
-        if let (Some(before), Some(stray)) = (self.state.stray_at_start, depths.stray)
-            && stray > before
+        // The stray queue may not have answered at the start.
+        if let Some(stray) = depths.stray
+            && stray > *self.state.stray_at_start.get_or_insert(stray)
         {
             self.ramp.stop(Stop::StrayGrew);
         }

@@ -201,4 +201,35 @@ mod tests {
         let masked = Body::Json(json!({ "a": "x", "password": "***" }));
         assert_eq!(super::shown(whole.as_bytes(), &mask), (masked, 0));
     }
+
+    #[test]
+    fn a_body_is_shown_as_json_or_text_if_it_is_any_up_to_where_it_is_cut() {
+        let shown = |body: &[u8]| super::shown(body, &Mask::nothing());
+        let hex = |digits: &str| Body::Hex(digits.to_owned());
+        assert_eq!(shown(b"{\"a\":1}"), (Body::Json(json!({ "a": 1 })), 0));
+        assert_eq!(shown(b"a"), (Body::Text("a".to_owned()), 0));
+        assert_eq!(shown(b"\xff\x0a"), (hex("ff0a"), 0));
+        assert_eq!(shown(b"a\xc3"), (hex("61c3"), 0), "half a character, and nothing was cut");
+        let almost = "x".repeat(MAX_BODY - 1);
+        let followed_by = |end: &[u8]| shown(&[almost.as_bytes(), end].concat());
+        assert_eq!(followed_by("\u{e9}z".as_bytes()), (Body::Text(almost.clone()), 3), "the cut is inside a character");
+        assert_eq!(followed_by(b"\xffzz"), (hex(&("78".repeat(MAX_BODY - 1) + "ff")), 2));
+        assert_eq!(followed_by(b"\xff"), (hex(&("78".repeat(MAX_BODY - 1) + "ff")), 0));
+        let text = "x".repeat(MAX_BODY - 2);
+        assert_eq!(shown(format!("\"{text}\"").as_bytes()), (Body::Json(json!(text)), 0));
+        assert_eq!(shown(format!("\"{text}\" ").as_bytes()), (Body::Text(format!("\"{text}\"")), 1));
+    }
+
+    #[test]
+    fn the_properties_that_a_message_has_are_shown() {
+        assert_eq!(others(&BasicProperties::default()), BTreeMap::new());
+        let properties = BasicProperties::default()
+            .with_content_type("text/plain".into())
+            .with_type("order".into())
+            .with_priority(3)
+            .with_timestamp(1_700_000_000);
+        let expected =
+            [("content_type", "text/plain"), ("type", "order"), ("priority", "3"), ("timestamp", "1700000000")];
+        assert_eq!(others(&properties), expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    }
 }

@@ -63,8 +63,10 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`], and when a queue refuses
-    /// a message or the connection is lost. What was confirmed by then is back; run it again for the rest.
+    /// As [`list`](Self::list), [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`],
+    /// [`ParkedError::Incomplete`] as in a [`replay`](Self::replay), and when a queue refuses a message or the connection is lost. What was
+    /// confirmed by then is back; run it again for the rest, unless the error is [`Error::Unreadable`](crate::Error::Unreadable), as for a
+    /// [`replay`](Self::replay).
     pub async fn restore(
         &self,
         request: &RestoreRequest,
@@ -135,10 +137,11 @@ impl Parked {
         stop: StopSignal<'_>,
         moved: &mut Moved,
     ) -> Result<(), ParkedError> {
+        let depth = session.depth(&self.queue).await?;
+        self.check_way_back(session).await?;
         if matches!(action, Move::Discard { .. }) {
             self.declare_discarded(session).await?;
         }
-        let depth = session.depth(&self.queue).await?;
         let mut ramp = Ramp::new(RampSettings::none());
         self.check_expected(session, (request.filter, request.expect), &mut ramp, &mut *stop).await?;
         let job = Job {

@@ -142,6 +142,7 @@ impl Parked {
             1 => scanned.complete(&self.queue)?,
             count => return Err(ParkedError::NotOne { chain: chain(), count }),
         }
+        self.check_way_back(session).await?;
         self.declare_discarded(session).await?;
         let mut fates = match FateStream::open(session, &self.interpreter.names).await {
             Ok(fates) => Some(fates),

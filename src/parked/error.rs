@@ -1,11 +1,13 @@
 //! Why something could not be done with messages at rest.
 
+use std::time::Duration;
+
 use crate::error::Error;
 use crate::settings::SettingsError;
 
 crate::debug::debug_is_display!(ParkedError);
 
-/// Why something could not be done with messages at rest. Nothing is lost by any of these: what was taken is back in its queue.
+/// Why something could not be done with messages at rest. None of these loses a message: what was taken and not moved is back in its queue.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParkedError {
@@ -20,9 +22,9 @@ pub enum ParkedError {
     },
     /// Looking could delete messages.
     #[error(
-        "not looking at queue {queue:?}: a message in it was given back {returns} times, and looking may count as one more; where the queue \
-         has no high x-delivery-limit, RabbitMQ 4.x deletes a message that was given back more than 20 times, and before 4.3 this look was one of them. Run `rehop doctor`, or move the \
-         messages to a queue that rehop declares"
+        "not looking at queue {queue:?}: a message in it was given back {returns} times, and looking may count as one more; past \
+         the limit, which is x-delivery-limit, or 20 on 4.x if nothing sets it, RabbitMQ takes the message out of the queue, and before 4.3 \
+         this look counted. Run `rehop doctor`, or move the messages to a queue that rehop declares"
     )]
     NearLimit {
         /// The queue.
@@ -30,13 +32,24 @@ pub enum ParkedError {
         /// How often the broker says that the message was given back.
         returns: u32,
     },
+    /// Looking would soon delete messages, so none was taken.
+    #[error(
+        "not looking at queue {queue:?}: its x-delivery-limit is {limit}, and before RabbitMQ 4.3 each look counts towards it (3.10 takes a \
+         message out of the queue at the first return if the limit is negative). Move the messages to a queue that rehop declares"
+    )]
+    LowLimit {
+        /// The queue.
+        queue: String,
+        /// Its limit.
+        limit: i64,
+    },
     /// The operation was told to stop while it looked at messages.
     #[error("it was told to stop; every message that it looked at is back in its place")]
     Stopped,
-    /// Not all messages could be looked at, and all are needed.
+    /// Not all messages could be looked at that were in the queue at the start. What moves messages has moved those that it found.
     #[error(
-        "only {looked_at} of {wanted} messages in queue {queue:?} could be looked at: it took longer than half of broker.consumer_timeout, or \
-         others took some"
+        "only {looked_at} of {wanted} messages in queue {queue:?} could be looked at: it took longer than half of broker.consumer_timeout, \
+         the queue's leader did not answer, others took some, or some expired; run it again"
     )]
     Incomplete {
         /// The queue.
@@ -79,6 +92,44 @@ pub enum ParkedError {
         /// Where it was sent.
         to: String,
     },
+    /// The parked queue belongs to another namespace than the settings'. Nothing was moved.
+    #[error(
+        "queue {queue:?} belongs to namespace {other:?}, and the settings say {namespace:?}, from where moved messages would not find their \
+         way back; nothing was moved: use the service's namespace, with --namespace {other} or in the settings"
+    )]
+    OtherNamespace {
+        /// The queue.
+        queue: String,
+        /// The namespace that the queue's dead-letter exchange names.
+        other: String,
+        /// The namespace of the settings.
+        namespace: String,
+    },
+    /// The namespace lacks what brings moved messages back. Nothing was moved.
+    #[error(
+        "{missing} does not exist, and without it moved messages would not find their way back; nothing was moved. The settings say \
+         namespace {namespace:?}: if the service uses another one, name that with --namespace or in the settings; otherwise declare this one \
+         again with `rehop topology declare`"
+    )]
+    NoSuchNamespace {
+        /// The namespace of the settings.
+        namespace: String,
+        /// The exchange or queue.
+        missing: String,
+    },
+    /// The broker confirmed none of the imported messages for too long.
+    #[error(
+        "the broker confirmed no message for queue {queue:?} in {}: {}. Import the messages again when this is over: only what is missing by \
+         then is imported", humantime::format_duration(*within), unconfirmed_because(*is_blocked)
+    )]
+    Unconfirmed {
+        /// The queue.
+        queue: String,
+        /// How long it was waited for.
+        within: Duration,
+        /// Whether the broker has said that it blocks the connection, as during an alarm.
+        is_blocked: bool,
+    },
     /// Only discarded messages can be restored.
     #[error("messages can be restored only out of the discarded queue")]
     NotDiscarded,
@@ -99,6 +150,15 @@ pub enum ParkedError {
         /// What is wrong.
         problem: String,
     },
+}
+
+/// The likely reason why nothing is confirmed.
+pub(crate) fn unconfirmed_because(is_blocked: bool) -> &'static str {
+    if is_blocked {
+        "it blocks publishers because of a memory or disk alarm"
+    } else {
+        "there may be a memory or disk alarm, or a queue without a majority of its members"
+    }
 }
 
 impl ParkedError {
@@ -124,6 +184,17 @@ impl From<SettingsError> for ParkedError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_import_that_nothing_confirms_says_why_and_that_it_can_be_repeated() {
+        for (is_blocked, why) in [(true, "because of a memory or disk alarm"), (false, "without a majority")] {
+            let within = Duration::from_secs(900);
+            let text = ParkedError::Unconfirmed { queue: "orders.parked".to_owned(), within, is_blocked }.to_string();
+            for part in ["orders.parked", "15m", why, "only what is missing"] {
+                assert!(text.contains(part), "{part:?} is missing: {text}");
+            }
+        }
+    }
 
     #[test]
     fn the_log_says_which_line_is_bad_and_quotes_nothing_of_it() {

@@ -182,6 +182,7 @@ mod tests {
     fn a_fate_counts_once_and_a_message_that_is_not_sent_has_none() {
         let mut book = FateBook::default();
         let [first, second, third] = [1, 1, 1].map(|size| book.expect(size));
+        assert_eq!([first, second, third], [0, 1, 2]);
         assert!(book.waits(first) && !book.waits(first));
         assert!(book.ended(first, |fates| fates.handled += 1) && !book.ended(first, |fates| fates.parked_again += 1));
         book.forget(third);

@@ -116,3 +116,41 @@ pub(crate) fn untyped_table(fields: &Map<String, Value>) -> Result<FieldTable, S
     }
     Ok(table)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::MaskSettings;
+
+    fn table<const N: usize>(fields: [(&str, AMQPValue); N]) -> FieldTable {
+        let mut table = FieldTable::default();
+        for (name, value) in fields {
+            table.insert(name.into(), value);
+        }
+        table
+    }
+
+    #[test]
+    fn people_see_headers_as_plain_json_without_what_is_masked() {
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        let inner = table([("bytes", AMQPValue::LongString(vec![0xff, 0x0a].into()))]);
+        let headers =
+            table([("tenant", text("a")), ("authorization", text("secret")), ("of", AMQPValue::FieldTable(inner))]);
+        let properties = BasicProperties::default().with_headers(headers);
+        let seen =
+            |authorization: &str| json!({ "tenant": "a", "authorization": authorization, "of": { "bytes": "ff0a" } });
+        assert_eq!(headers_json(&properties), seen("secret"));
+        let masked = masked_headers(&properties, &Mask::new(&MaskSettings::default()).unwrap());
+        assert_eq!(serde_json::to_value(masked).unwrap(), seen(MASKED));
+        assert_eq!(headers_json(&BasicProperties::default()), json!({}));
+    }
+
+    /// It would be read as the value that it describes.
+    #[test]
+    fn a_table_that_looks_like_an_exact_value_is_written_exactly() {
+        let looks_exact = AMQPValue::FieldTable(table([(EXACT, AMQPValue::Void)]));
+        assert_eq!(untyped(&typed(&looks_exact)), Ok(looks_exact));
+        let plain = AMQPValue::FieldTable(table([("a", AMQPValue::Boolean(true))]));
+        assert_eq!(typed(&plain), json!({ "a": true }));
+    }
+}

@@ -57,7 +57,10 @@ impl Parked {
 
     async fn plan_import(&self, session: &Session, lines: Vec<Line>) -> Result<ImportPlan, ParkedError> {
         let mut present = match session.depth(&self.queue).await {
-            Ok(_) => self.present_in_queue(session, &mut self.stop.clone()).await?,
+            Ok(_) => {
+                self.check_owner(session).await?;
+                self.present_in_queue(session, &mut self.stop.clone()).await?
+            }
             // The import declares it.
             Err(Error::Missing { .. }) if self.interpreter.place == Place::Discarded => Present::default(),
             Err(error) => return Err(error.into()),
@@ -71,7 +74,7 @@ impl Parked {
                 continue;
             }
             if let Some(work) = work_queue.filter(|work| !existing.contains(work)) {
-                session.depth(&work).await?;
+                session.exists(&work).await?;
                 existing.insert(work);
             }
             plan.to_import += 1;

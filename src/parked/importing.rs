@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::broker::name::short;
 use crate::error::Error;
 use crate::parked::copies::Immovable;
-use crate::parked::error::ParkedError;
+use crate::parked::error::{ParkedError, unconfirmed_because};
 use crate::parked::json_line::Exported;
 use crate::parked::message::Raw;
 use crate::parked::operator::Parked;
@@ -64,8 +64,9 @@ impl Parked {
     /// # Errors
     ///
     /// As [`list`](Self::list); when a message is not an exported one, is masked or belongs to another queue; when the queue refuses a
-    /// message; and [`ParkedError::Incomplete`] if not all that is in the queue could be looked at. The messages before the one that failed
-    /// may be in the queue.
+    /// message; [`ParkedError::Unconfirmed`] if the broker confirms none for half of `broker.consumer_timeout`, or at the end for
+    /// `broker.timeout`; and [`ParkedError::Incomplete`] if not all that is in the queue could be looked at. The messages before the one
+    /// that failed may be in the queue.
     pub async fn import(
         &self,
         request: &ImportRequest,
@@ -110,9 +111,14 @@ impl Parked {
     }
 
     async fn look_first(&self, session: &Session, stop: StopSignal<'_>) -> Result<Present, ParkedError> {
-        if self.interpreter.place == Place::Discarded {
-            self.declare_discarded(session).await?;
+        match self.interpreter.place {
+            Place::Discarded => self.declare_discarded(session).await?,
+            // A missing queue must not be declared.
+            Place::Queue(_) | Place::Stray => {
+                session.depth(&self.queue).await?;
+            }
         }
+        self.check_owner(session).await?;
         self.present_in_queue(session, stop).await
     }
 
@@ -144,7 +150,7 @@ impl Parked {
         let metrics = self.metrics("import");
         let mut unconfirmed = Unconfirmed { channel: &channel, answers: FuturesUnordered::new(), bytes: 0, metrics };
         let ended = self.publish_new(session, &mut unconfirmed, present, messages, stop, imported).await;
-        let drained = unconfirmed.drain(session.limit, &self.queue, imported).await;
+        let drained = unconfirmed.drain(session, &self.queue, imported).await;
         ended.and(drained)
     }
 
@@ -176,11 +182,13 @@ impl Parked {
                         imported.is_stopped = true;
                         return Ok(());
                     }
-                    answer = unconfirmed.answer() => imported.count(answer, &self.queue)?,
+                    answer = unconfirmed.patient_answer(session, &self.queue, self.hold()) => {
+                        imported.count(answer?, &self.queue)?;
+                    }
                 }
             }
             if let Some(work) = next.work_queue.as_ref().filter(|work| !existing.contains(*work)) {
-                session.depth(work).await?;
+                session.exists(work).await?;
                 existing.insert(work.clone());
             }
             unconfirmed.send(next);
@@ -242,6 +250,10 @@ impl Imported {
     }
 }
 
+fn unconfirmed(session: &Session, queue: &str, within: Duration) -> ParkedError {
+    ParkedError::Unconfirmed { queue: queue.to_owned(), within, is_blocked: session.is_blocked() }
+}
+
 /// Copies that the broker has not answered yet.
 struct Unconfirmed<'a> {
     channel: &'a Channel,
@@ -276,15 +288,38 @@ impl Unconfirmed<'_> {
         Some(answer)
     }
 
-    async fn drain(&mut self, limit: Duration, queue: &str, imported: &mut Imported) -> Result<(), ParkedError> {
+    /// The broker's next answer. Logs a warning if it takes longer than `broker.timeout`. May be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// [`ParkedError::Unconfirmed`] if none comes within `patience`.
+    async fn patient_answer(
+        &mut self,
+        session: &Session,
+        queue: &str,
+        patience: Duration,
+    ) -> Result<Option<lapin::Result<Confirmation>>, ParkedError> {
+        let soon = session.limit.min(patience);
+        if let Ok(answer) = timeout(soon, self.answer()).await {
+            return Ok(answer);
+        }
+        tracing::warn!(
+            queue,
+            run = session.run,
+            ends_within = %humantime::format_duration(patience.saturating_sub(soon)),
+            "the broker confirms no imported message: {}",
+            unconfirmed_because(session.is_blocked())
+        );
+        let answer = timeout(patience.saturating_sub(soon), self.answer()).await;
+        answer.map_err(|_| unconfirmed(session, queue, patience))
+    }
+
+    async fn drain(&mut self, session: &Session, queue: &str, imported: &mut Imported) -> Result<(), ParkedError> {
         let mut ended = Ok(());
         while !self.answers.is_empty() {
-            match timeout(limit, self.answer()).await {
+            match timeout(session.limit, self.answer()).await {
                 Ok(answer) => ended = ended.and(imported.count(answer, queue)),
-                Err(_) => {
-                    let what = "confirming imported messages".to_owned();
-                    return ended.and(Err(Error::Timeout { what, limit }.into()));
-                }
+                Err(_) => return ended.and(Err(unconfirmed(session, queue, session.limit))),
             }
         }
         ended

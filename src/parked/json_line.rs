@@ -231,6 +231,9 @@ mod tests {
         let line = serde_json::to_string(&exported).unwrap();
         assert!(exported.masked && !line.contains("hunter2"), "{line}");
         assert!(exported.content().unwrap_err().contains("--reveal"));
+        assert!(Exported::of(&sample(), &properties, b"no JSON", &mask).masked, "a header is");
+        let nothing_secret = Exported::of(&sample(), &BasicProperties::default(), b"{\"a\":1}", &mask);
+        assert!(!nothing_secret.masked);
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl FromStr for JsonPath {
         if steps.is_empty() {
             return Err("a path must not be empty".to_owned());
         }
-        Ok(Self(steps))
+        Ok(Self::new(steps))
     }
 }
 
@@ -58,64 +58,96 @@ fn step_of(text: &str) -> Option<(Step, &str)> {
     Some((step, rest))
 }
 
+/// Where a value is in the one that contains it.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Field(&'a str),
+    Element(usize),
+}
+
+/// All ways through a document are followed at once. With several `**` there can be too many to follow one by one.
+///
+/// `reached` says of each step whether it may come next, and of the end whether the path leads to this value.
 impl JsonPath {
+    fn new(mut steps: Vec<Step>) -> Self {
+        steps.dedup_by(|step, before| matches!((step, before), (Step::Deep, Step::Deep)));
+        Self(steps)
+    }
+
     /// Whether a value that the path leads to passes the test.
     pub(crate) fn any(&self, document: &Value, test: &dyn Fn(&Value) -> bool) -> bool {
-        any(&self.0, document, test)
+        self.any_from(&self.start(), document, test)
     }
 
     /// Replaces every value that the path leads to.
     pub(crate) fn replace(&self, document: &mut Value, with: &Value) {
-        replace(&self.0, document, with);
+        self.replace_from(&self.start(), document, with);
     }
-}
 
-fn any(steps: &[Step], value: &Value, test: &dyn Fn(&Value) -> bool) -> bool {
-    let Some((step, rest)) = steps.split_first() else { return test(value) };
-    match (step, value) {
-        (Step::Field(name), Value::Object(fields)) => fields.get(name).is_some_and(|inner| any(rest, inner, test)),
-        (Step::Index(index), Value::Array(items)) => items.get(*index).is_some_and(|inner| any(rest, inner, test)),
-        (Step::Any, Value::Object(fields)) => fields.values().any(|inner| any(rest, inner, test)),
-        (Step::Any, Value::Array(items)) => items.iter().any(|inner| any(rest, inner, test)),
-        (Step::Deep, value) => {
-            any(rest, value, test)
-                || match value {
-                    Value::Object(fields) => fields.values().any(|inner| any(steps, inner, test)),
-                    Value::Array(items) => items.iter().any(|inner| any(steps, inner, test)),
-                    _ => false,
-                }
+    fn any_from(&self, reached: &[bool], value: &Value, test: &dyn Fn(&Value) -> bool) -> bool {
+        if self.is_end(reached) && test(value) {
+            return true;
         }
-        _ => false,
+        let any = |place: Place<'_>, inner: &Value| {
+            self.inside(reached, place).is_some_and(|reached| self.any_from(&reached, inner, test))
+        };
+        match value {
+            Value::Object(fields) => fields.iter().any(|(name, inner)| any(Place::Field(name), inner)),
+            Value::Array(items) => items.iter().enumerate().any(|(index, inner)| any(Place::Element(index), inner)),
+            _ => false,
+        }
     }
-}
 
-fn replace(steps: &[Step], value: &mut Value, with: &Value) {
-    let Some((step, rest)) = steps.split_first() else {
-        *value = with.clone();
-        return;
-    };
-    match (step, value) {
-        (Step::Field(name), Value::Object(fields)) => {
-            if let Some(inner) = fields.get_mut(name) {
-                replace(rest, inner, with);
+    fn replace_from(&self, reached: &[bool], value: &mut Value, with: &Value) {
+        if self.is_end(reached) {
+            *value = with.clone();
+            return;
+        }
+        let replace = |place: Place<'_>, inner: &mut Value| {
+            if let Some(reached) = self.inside(reached, place) {
+                self.replace_from(&reached, inner, with);
+            }
+        };
+        match value {
+            Value::Object(fields) => fields.iter_mut().for_each(|(name, inner)| replace(Place::Field(name), inner)),
+            Value::Array(items) => {
+                items.iter_mut().enumerate().for_each(|(index, inner)| replace(Place::Element(index), inner));
+            }
+            _ => {}
+        }
+    }
+
+    fn start(&self) -> Vec<bool> {
+        let mut reached = vec![false; self.0.len() + 1];
+        self.reach(&mut reached, 0);
+        reached
+    }
+
+    /// `**` may also stand for nothing, and no other `**` follows it.
+    fn reach(&self, reached: &mut [bool], step: usize) {
+        reached[step] = true;
+        if self.0.get(step) == Some(&Step::Deep) {
+            reached[step + 1] = true;
+        }
+    }
+
+    fn is_end(&self, reached: &[bool]) -> bool {
+        reached[self.0.len()]
+    }
+
+    /// What is reached at a value inside; `None` if nothing is.
+    fn inside(&self, reached: &[bool], place: Place<'_>) -> Option<Vec<bool>> {
+        let mut inner = vec![false; reached.len()];
+        for (number, step) in self.0.iter().enumerate().filter(|(number, _)| reached[*number]) {
+            match (step, place) {
+                (Step::Deep, _) => self.reach(&mut inner, number),
+                (Step::Any, _) => self.reach(&mut inner, number + 1),
+                (Step::Field(wanted), Place::Field(name)) if wanted == name => self.reach(&mut inner, number + 1),
+                (Step::Index(wanted), Place::Element(index)) if *wanted == index => self.reach(&mut inner, number + 1),
+                (Step::Field(_) | Step::Index(_), _) => {}
             }
         }
-        (Step::Index(index), Value::Array(items)) => {
-            if let Some(inner) = items.get_mut(*index) {
-                replace(rest, inner, with);
-            }
-        }
-        (Step::Any, Value::Object(fields)) => fields.values_mut().for_each(|inner| replace(rest, inner, with)),
-        (Step::Any, Value::Array(items)) => items.iter_mut().for_each(|inner| replace(rest, inner, with)),
-        (Step::Deep, value) => {
-            match value {
-                Value::Object(fields) => fields.values_mut().for_each(|inner| replace(steps, inner, with)),
-                Value::Array(items) => items.iter_mut().for_each(|inner| replace(steps, inner, with)),
-                _ => {}
-            }
-            replace(rest, value, with);
-        }
-        _ => {}
+        inner.contains(&true).then_some(inner)
     }
 }
 
@@ -141,6 +173,7 @@ mod tests {
         check("[\"first name\"]", json!(1), true);
         check("items[*].p", json!(2), true);
         check("items.*.p", json!(3), false);
+        check("customer.*", json!("Ada"), true);
         check("**.p", json!(2), true);
         check("**", json!("b"), true);
         check("name", json!("Ada"), false);
@@ -152,6 +185,103 @@ mod tests {
         let path: JsonPath = "**.password".parse().unwrap();
         path.replace(&mut document, &json!("***"));
         assert_eq!(document, json!({"password": "***", "a": [{"password": "***", "p": 3}]}));
+        let check = |path: &str, replaced: serde_json::Value| {
+            let mut document = json!({"list": [1, 2], "table": {"a": 1, "b": 2}});
+            path.parse::<JsonPath>().unwrap().replace(&mut document, &json!(0));
+            assert_eq!(document, replaced, "{path}");
+        };
+        check("list[1]", json!({"list": [1, 0], "table": {"a": 1, "b": 2}}));
+        check("list[2]", json!({"list": [1, 2], "table": {"a": 1, "b": 2}}));
+        check("list[*]", json!({"list": [0, 0], "table": {"a": 1, "b": 2}}));
+        check("table.*", json!({"list": [1, 2], "table": {"a": 0, "b": 0}}));
+    }
+
+    /// There are nearly a trillion ways to place the eight `**`.
+    #[test]
+    fn a_path_with_many_wildcards_is_followed_quickly_through_a_deep_document() {
+        let mut document = (0..120).fold(json!(0), |inner, _| json!({ "a": inner }));
+        let path: JsonPath = "**.a.**.a.**.a.**.a.**.a.**.a.**.a.**.b".parse().unwrap();
+        assert!(!path.any(&document, &|_| true));
+        let before = document.clone();
+        path.replace(&mut document, &json!("***"));
+        assert_eq!(document, before);
+        let adjacent: JsonPath = "**.**.**.**.**.**.**.**".parse().unwrap();
+        assert_eq!(adjacent, "**".parse::<JsonPath>().unwrap());
+        assert!(adjacent.any(&document, &|value| *value == json!(0)));
+    }
+
+    /// What a path means, step by step.
+    fn naive_any(steps: &[Step], value: &Value, test: &dyn Fn(&Value) -> bool) -> bool {
+        let Some((step, rest)) = steps.split_first() else { return test(value) };
+        match (step, value) {
+            (Step::Field(name), Value::Object(fields)) => {
+                fields.get(name).is_some_and(|inner| naive_any(rest, inner, test))
+            }
+            (Step::Index(index), Value::Array(items)) => {
+                items.get(*index).is_some_and(|inner| naive_any(rest, inner, test))
+            }
+            (Step::Any, Value::Object(fields)) => fields.values().any(|inner| naive_any(rest, inner, test)),
+            (Step::Any, Value::Array(items)) => items.iter().any(|inner| naive_any(rest, inner, test)),
+            (Step::Deep, value) => {
+                naive_any(rest, value, test)
+                    || match value {
+                        Value::Object(fields) => fields.values().any(|inner| naive_any(steps, inner, test)),
+                        Value::Array(items) => items.iter().any(|inner| naive_any(steps, inner, test)),
+                        _ => false,
+                    }
+            }
+            _ => false,
+        }
+    }
+
+    fn naive_replace(steps: &[Step], value: &mut Value, with: &Value) {
+        let Some((step, rest)) = steps.split_first() else {
+            *value = with.clone();
+            return;
+        };
+        match (step, value) {
+            (Step::Field(name), Value::Object(fields)) => {
+                if let Some(inner) = fields.get_mut(name) {
+                    naive_replace(rest, inner, with);
+                }
+            }
+            (Step::Index(index), Value::Array(items)) => {
+                if let Some(inner) = items.get_mut(*index) {
+                    naive_replace(rest, inner, with);
+                }
+            }
+            (Step::Any, Value::Object(fields)) => {
+                fields.values_mut().for_each(|inner| naive_replace(rest, inner, with))
+            }
+            (Step::Any, Value::Array(items)) => items.iter_mut().for_each(|inner| naive_replace(rest, inner, with)),
+            (Step::Deep, value) => {
+                match value {
+                    Value::Object(fields) => {
+                        fields.values_mut().for_each(|inner| naive_replace(steps, inner, with));
+                    }
+                    Value::Array(items) => items.iter_mut().for_each(|inner| naive_replace(steps, inner, with)),
+                    _ => {}
+                }
+                naive_replace(rest, value, with);
+            }
+            _ => {}
+        }
+    }
+
+    fn documents() -> impl Strategy<Value = Value> {
+        (0..3u8).prop_map(Value::from).prop_recursive(5, 32, 3, |inner| {
+            let fields = prop::collection::btree_map("[ab]", inner.clone(), 0..3);
+            prop_oneof![
+                prop::collection::vec(inner, 0..3).prop_map(Value::Array),
+                fields.prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let field = |name: &str| Step::Field(name.to_owned());
+        let step = vec![field("a"), field("b"), Step::Index(0), Step::Index(1), Step::Any, Step::Deep, Step::Deep];
+        prop::collection::vec(prop::sample::select(step), 1..6)
     }
 
     #[test]
@@ -167,6 +297,19 @@ mod tests {
         #[test]
         fn no_text_makes_parsing_panic(text in ".{0,40}") {
             let _ = text.parse::<JsonPath>();
+        }
+
+        #[test]
+        fn a_path_leads_where_its_steps_lead_one_by_one(mut document in documents(), steps in steps()) {
+            let path = JsonPath::new(steps.clone());
+            for leaf in (0..3u8).map(Value::from) {
+                let is_leaf = |value: &Value| *value == leaf;
+                prop_assert_eq!(path.any(&document, &is_leaf), naive_any(&steps, &document, &is_leaf));
+            }
+            let mut expected = document.clone();
+            naive_replace(&steps, &mut expected, &json!("***"));
+            path.replace(&mut document, &json!("***"));
+            prop_assert_eq!(document, expected);
         }
     }
 }

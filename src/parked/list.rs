@@ -56,12 +56,28 @@ impl Parked {
         observe: Option<ObserveListing<'_>>,
     ) -> Result<Listing, ParkedError> {
         let session = self.session().await?;
-        let listed = match self.list_in(&session, request, &mut self.stop.clone(), observe).await {
-            Ok((listing, _)) if request.planned.is_some() => self.check_destinations(&session, listing).await,
-            listed => listed.map(|(listing, _)| listing),
-        };
+        let listed = self.plan_in(&session, request, observe).await;
         session.close().await;
         listed
+    }
+
+    /// A list, with the checks that the operation that it plans would make.
+    async fn plan_in(
+        &self,
+        session: &Session,
+        request: &ListRequest,
+        observe: Option<ObserveListing<'_>>,
+    ) -> Result<Listing, ParkedError> {
+        if let Some(Planned::Discard | Planned::Restore) = request.planned {
+            // A missing queue must not be declared.
+            session.depth(&self.queue).await?;
+            self.check_way_back(session).await?;
+        }
+        let (listing, _) = self.list_in(session, request, &mut self.stop.clone(), observe).await?;
+        match request.planned {
+            Some(Planned::Replay | Planned::Restore) => self.check_destinations(session, listing).await,
+            Some(Planned::Discard) | None => Ok(listing),
+        }
     }
 
     /// Tells the queues that do not exist, or cannot be served, from those that do.
@@ -161,7 +177,7 @@ impl<'a> ListingBuilder<'a> {
         self.groups.add(&message);
         self.destinations.add(match self.request.planned {
             Some(Planned::Restore) => message.discarded_from.as_deref(),
-            Some(Planned::Replay) | None => message.destination.as_deref(),
+            Some(Planned::Replay | Planned::Discard) | None => message.destination.as_deref(),
         });
         if self.messages.len() < self.request.rows {
             self.messages.push(message);

@@ -22,7 +22,7 @@ use crate::broker::answer::answer;
 use crate::broker::channel::subscribe;
 use crate::broker::declare::table;
 use crate::broker::name::short;
-use crate::broker::settle::queued;
+use crate::broker::queued::queued;
 use crate::error::{Error, describe};
 use crate::parked::error::ParkedError;
 use crate::parked::prefetch::{Demand, Moving, size};
@@ -82,7 +82,7 @@ impl Subscription {
             match timeout(ARRIVAL / 20, self.consumer.next()).await {
                 Ok(Some(Ok(_))) => self.brought += 1,
                 Ok(_) => break,
-                Err(_) if session.depth(queue.as_str()).await? == 0 => break,
+                Err(_) if or_none(session.depth(queue.as_str()).await)? == 0 => break,
                 Err(_) => {}
             }
         }
@@ -227,7 +227,7 @@ impl<'a> Look<'a> {
     /// After a silence: whether something may still come.
     pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
         self.silent_at = None;
-        let ready = self.session.depth(self.queue.as_str()).await?;
+        let ready = or_none(self.session.depth(self.queue.as_str()).await)?;
         self.silences = if ready > 0 { 0 } else { self.silences + 1 };
         let last = &self.subscriptions[self.subscriptions.len() - 1];
         Ok(ready > 0 || last.unacked() > u64::from(last.kept) || self.silences < SILENCES)
@@ -279,7 +279,7 @@ impl<'a> Look<'a> {
         let mut is_all_back = true;
         for subscription in &subscriptions {
             let Subscription { channel, .. } = subscription;
-            let before = session.depth(queue.as_str()).await?;
+            let before = or_none(session.depth(queue.as_str()).await)?;
             if session.nack_is_free {
                 let options = BasicNackOptions { multiple: true, requeue: true };
                 answer("giving messages back", limit, channel.basic_nack(0, options)).await?;
@@ -337,14 +337,23 @@ impl Session {
     async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
         let until = Instant::now() + RETURN;
         let channel = self.channel().await?;
-        let mut there = depth(&channel, queue, self.limit).await?;
+        let mut there = or_none(depth(&channel, queue, self.limit).await)?;
         while there < wanted && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            there = depth(&channel, queue, self.limit).await?;
+            there = or_none(depth(&channel, queue, self.limit).await)?;
         }
         if let Err(error) = channel.close(200, "done".into()).await {
             tracing::debug!(error = describe(&error), "a channel could not be closed");
         }
         Ok(there == wanted)
+    }
+}
+
+/// A queue whose leader does not answer counts as empty: a leader that is silent for some seconds must not end a look half way, and
+/// nothing but the end of a look depends on it.
+fn or_none(depth: Result<u64, Error>) -> Result<u64, Error> {
+    match depth {
+        Err(Error::Unavailable { .. }) => Ok(0),
+        depth => depth,
     }
 }

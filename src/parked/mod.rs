@@ -16,6 +16,7 @@ mod error;
 mod exporting;
 mod fates;
 mod filter;
+mod found;
 mod group;
 mod headers;
 mod import_plan;
@@ -44,6 +45,7 @@ mod sending;
 mod session;
 mod under_way;
 mod watch;
+mod way_back;
 
 pub use detail::{Body, Detail, Shown};
 pub use edit::{EditRequest, Edited};

@@ -181,6 +181,7 @@ mod tests {
             ("at 0x7ffeaa", "at <id>"),
             ("cannot parse \"Ada\"", "cannot parse '…'"),
             ("cannot parse 'Ada' or `Bob`", "cannot parse '…' or '…'"),
+            ("cannot parse \u{201c}Ada\u{201d}", "cannot parse '…'"),
             ("can't open customer's file", "can't open customer's file"),
             ("the endpoint answered 503 Service Unavailable", "the endpoint answered 503 Service Unavailable"),
             ("error (418 I'm a teapot) for 7", "error (418 I'm a teapot) for <n>"),
@@ -201,6 +202,9 @@ mod tests {
     fn a_long_text_is_cut() {
         let normal = normalise(&"word ".repeat(1_000));
         assert!(normal.len() < MAX_BYTES + 16 && normal.ends_with('…'), "{normal}");
+        let [fits, is_too_long] = [MAX_BYTES, MAX_BYTES + 1].map(|length| "x".repeat(length));
+        assert_eq!(normalise(&fits), fits);
+        assert_eq!(normalise(&is_too_long), fits + "…");
     }
 
     proptest! {

@@ -10,6 +10,7 @@ use futures_util::future::{BoxFuture, Shared};
 use crate::error::Error;
 use crate::parked::detail::Shown;
 use crate::parked::error::ParkedError;
+use crate::parked::found::Found;
 use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
@@ -110,7 +111,7 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// When the broker is unreachable, or the queue does not exist.
+    /// When the broker is unreachable, the queue does not exist, or its leader does not answer.
     pub async fn depth(&self) -> Result<u64, ParkedError> {
         let session = self.session().await?;
         let depth = session.depth(&self.queue).await;
@@ -175,8 +176,9 @@ impl Parked {
         let depth = session.depth(&self.queue).await?;
         let wanted = most.unwrap_or(u64::MAX).min(depth);
         let mut limit = self.delivery_limit(session).await?;
+        limit.check_first(wanted)?;
         let until = Instant::now() + self.hold();
-        let mut look = Look::new(session, &self.queue)?.asking(limit.is_high()).with_prefetch(self.prefetch);
+        let mut look = Look::new(session, &self.queue)?.asking(limit.is_own()).with_prefetch(self.prefetch);
         let (mut seen, mut is_enough, mut problem) = (0, false, None);
         while seen < wanted && Instant::now() < until {
             let next = async {
@@ -208,15 +210,28 @@ impl Parked {
         Ok(Scanned { depth, wanted: if is_enough { seen } else { wanted }, looked_at: seen })
     }
 
-    /// The limit is high if the queue has the arguments that rehop declares it with.
+    /// How often the messages of the queue may be given back.
     pub(super) async fn delivery_limit(&self, session: &Session) -> Result<DeliveryLimit, ParkedError> {
-        let declared = self.declared.establish(&session.connection, TopologyMode::Declare, session.limit).await;
-        let is_high = match declared {
-            Ok(()) => true,
-            Err(Error::Mismatch { .. } | Error::Refused { .. } | Error::Permission { .. }) => false,
-            Err(error) => return Err(error.into()),
-        };
-        Ok(DeliveryLimit::new(&self.queue, is_high, !session.nack_is_free, self.has_management))
+        let found = self.found(session).await?;
+        Ok(DeliveryLimit::new(&self.queue, &found, !session.nack_is_free, self.has_management))
+    }
+
+    /// What the queue's arguments are. The broker names one difference at a time, so it is asked again with each that it has named.
+    pub(super) async fn found(&self, session: &Session) -> Result<Found, ParkedError> {
+        let (mut asked, mut found) = (self.declared.clone(), Found::default());
+        loop {
+            match asked.establish(&session.connection, TopologyMode::Declare, session.limit).await {
+                Ok(()) => return Ok(found.complete()),
+                Err(Error::Mismatch { argument, found: value, .. }) => {
+                    let queue = asked.queues.first_mut();
+                    if !queue.is_some_and(|queue| found.differs(&mut queue.arguments, &argument, &value)) {
+                        return Ok(found);
+                    }
+                }
+                Err(Error::Refused { .. } | Error::Permission { .. }) => return Ok(found),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Counts what an operation moves.

@@ -103,3 +103,35 @@ pub struct Discarded {
     /// Why it stopped before its end. `None` if it went through all messages.
     pub stopped: Option<Stop>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_is_counted_and_forgotten_when_the_queue_is_gone_through_again() {
+        let mut tally = Tally {
+            snapshot: 100,
+            matched: 40,
+            moved: 20,
+            without_destination: 5,
+            missing_destination: 3,
+            too_large: 2,
+            unconfirmed: 1,
+        };
+        assert_eq!(tally.stayed(), 10);
+        tally.start_again();
+        assert_eq!(tally, Tally { snapshot: 100, matched: 20, moved: 20, ..Tally::default() });
+    }
+
+    #[test]
+    fn a_replay_is_a_success_if_it_went_through_and_all_that_matched_was_handled() {
+        let is_success = |handled, stopped| {
+            let (tally, fates) = (Tally { matched: 2, ..Tally::default() }, Fates { handled, ..Fates::default() });
+            let run = String::new();
+            Replayed { run, tally, fates, unknown: 0, stopped, parked_again: Vec::new() }.is_success()
+        };
+        assert!(is_success(2, None));
+        assert!(!is_success(1, None) && !is_success(2, Some(Stop::StrayGrew)));
+    }
+}

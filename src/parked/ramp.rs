@@ -13,7 +13,7 @@ pub struct RampSettings {
     pub batches: Vec<u32>,
     /// How long to wait for a batch's verdict. Default 1 min.
     pub verdict_within: Duration,
-    /// The largest share of the messages of known fate that may park again after the canary, from 0 to 1. Default 0.05.
+    /// The largest share of the messages of known fate that may park again or be discarded after the canary, from 0 to 1. Default 0.05.
     pub max_failed: f64,
 }
 
@@ -65,10 +65,12 @@ impl Fates {
 pub enum Stop {
     /// A message of the canary parked again.
     CanaryParked,
+    /// A message of the canary was discarded by its handler or its policy. No copy of it is kept.
+    CanaryDiscarded,
     /// The canary's fate did not become known in time.
     NoVerdict,
-    /// More messages parked again than are allowed.
-    TooManyParked,
+    /// More messages parked again or were discarded than are allowed.
+    TooManyFailed,
     /// A message parked again with an error that none of the replayed messages had.
     NewError {
         /// The error, normalised.
@@ -89,10 +91,14 @@ impl std::fmt::Display for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::CanaryParked => f.write_str("a message of the canary parked again"),
+            Self::CanaryDiscarded => f.write_str(
+                "a message of the canary was discarded, and no copy of it is kept: before you send the others, find out why its handler, \
+                 retry.errors or retry.on_expired discarded it; if all are to be discarded, --canary 0 sends them without this check",
+            ),
             Self::NoVerdict => f.write_str(
                 "the fate of the canary did not become known in time: its consumer is slow, crashes, is not running, or may not publish receipts",
             ),
-            Self::TooManyParked => f.write_str("too many messages parked again"),
+            Self::TooManyFailed => f.write_str("too many messages parked again or were discarded"),
             Self::NewError { error } => write!(f, "a message parked again with a new kind of error: {error}"),
             Self::StrayGrew => f.write_str("a message reached the stray queue"),
             Self::Unexpected { found } => write!(f, "{found} messages match, which is not the expected number"),
@@ -187,16 +193,17 @@ impl Ramp {
     }
 
     fn judge(&mut self, fates: &Fates) {
-        if self.settings.batches.is_empty() || fates.parked_again == 0 {
+        let failed = fates.parked_again + fates.discarded;
+        if self.settings.batches.is_empty() || failed == 0 {
             return;
         }
         if self.batch == 0 {
-            return self.stop(Stop::CanaryParked);
+            return self.stop(if fates.discarded > 0 { Stop::CanaryDiscarded } else { Stop::CanaryParked });
         }
         // Nothing is within a share that is NaN.
-        let is_within = fates.parked_again as f64 <= self.settings.max_failed * fates.known() as f64;
+        let is_within = failed as f64 <= self.settings.max_failed * fates.known() as f64;
         if !is_within {
-            self.stop(Stop::TooManyParked);
+            self.stop(Stop::TooManyFailed);
         }
     }
 }
@@ -217,6 +224,27 @@ mod tests {
         let stop = Stop::NewError { error: "no customer Ada".to_owned() };
         assert_eq!(stop.to_string(), format!("{}: no customer Ada", stop.in_log()));
         assert_eq!(Stop::StrayGrew.in_log(), Stop::StrayGrew.to_string());
+    }
+
+    #[test]
+    fn what_no_consumer_has_told_of_is_unknown() {
+        let fates = Fates { sent: 100, handled: 40, parked_again: 20, discarded: 10, waiting: 5 };
+        assert_eq!(fates.unknown(), 25);
+        assert_eq!(Fates { sent: 1, ..fates }.unknown(), 0);
+    }
+
+    #[test]
+    fn a_new_kind_of_error_stops_a_replay_unless_it_runs_at_full_rate() {
+        let error = || "no customer".to_owned();
+        let stopped = |batches: Vec<u32>, handled_before: u64| {
+            let mut ramp = Ramp::new(RampSettings { batches, ..RampSettings::default() });
+            ramp.next(handled_before, &handled(handled_before), Instant::now());
+            ramp.new_error(error());
+            ramp.stopped().cloned()
+        };
+        assert_eq!(stopped(vec![5, 10], 0), Some(Stop::CanaryParked));
+        assert_eq!(stopped(vec![5, 10], 5), Some(Stop::NewError { error: error() }));
+        assert_eq!(stopped(vec![], 5), None);
     }
 
     #[test]
@@ -250,6 +278,15 @@ mod tests {
     }
 
     #[test]
+    fn one_discarded_canary_stops_everything_for_a_reason_of_its_own() {
+        for (handled, discarded, parked_again) in [(4, 1, 0), (0, 5, 0), (3, 1, 1)] {
+            let mut ramp = Ramp::new(RampSettings::default());
+            let fates = Fates { sent: 5, handled, discarded, parked_again, ..Fates::default() };
+            assert_eq!(ramp.next(5, &fates, Instant::now()), Next::Stop(Stop::CanaryDiscarded), "{fates:?}");
+        }
+    }
+
+    #[test]
     fn a_canary_of_unknown_fate_stops_everything_in_time() {
         let (mut ramp, now) = (Ramp::new(RampSettings::default()), Instant::now());
         let fates = Fates { sent: 5, handled: 4, ..Fates::default() };
@@ -259,13 +296,15 @@ mod tests {
     }
 
     #[test]
-    fn after_the_canary_one_in_twenty_may_park_again() {
+    fn after_the_canary_one_in_twenty_may_park_again_or_be_discarded() {
         let now = Instant::now();
-        let mut ramp = Ramp::new(RampSettings { batches: vec![5, 100], ..RampSettings::default() });
-        ramp.next(5, &handled(5), now);
-        let fates = |parked_again, handled| Fates { sent: 100, handled, parked_again, ..Fates::default() };
-        assert_eq!(ramp.next(50, &fates(1, 19), now), Next::Send { is_canary: false });
-        assert_eq!(ramp.next(50, &fates(2, 19), now), Next::Stop(Stop::TooManyParked));
+        let fates = |again, discarded| Fates { handled: 19, parked_again: again, discarded, ..Fates::default() };
+        for (one, two) in [((1, 0), (2, 0)), ((0, 1), (0, 2)), ((0, 1), (1, 1))] {
+            let mut ramp = Ramp::new(RampSettings { batches: vec![5, 100], ..RampSettings::default() });
+            ramp.next(5, &handled(5), now);
+            assert_eq!(ramp.next(50, &fates(one.0, one.1), now), Next::Send { is_canary: false });
+            assert_eq!(ramp.next(50, &fates(two.0, two.1), now), Next::Stop(Stop::TooManyFailed));
+        }
     }
 
     #[test]
@@ -274,13 +313,13 @@ mod tests {
         let (mut ramp, now) = (Ramp::new(settings), Instant::now());
         assert_eq!(ramp.next(5, &handled(5), now), Next::Send { is_canary: false });
         let fates = Fates { sent: 50, handled: 49, parked_again: 1, ..Fates::default() };
-        assert_eq!(ramp.next(50, &fates, now), Next::Stop(Stop::TooManyParked));
+        assert_eq!(ramp.next(50, &fates, now), Next::Stop(Stop::TooManyFailed));
     }
 
     #[test]
     fn without_batches_nothing_is_waited_for_and_no_share_stops_it() {
         let mut ramp = Ramp::new(RampSettings::none());
-        let fates = Fates { sent: 1_000_000, parked_again: 999_999, ..Fates::default() };
+        let fates = Fates { sent: 1_000_000, parked_again: 500_000, discarded: 499_999, ..Fates::default() };
         assert_eq!(ramp.next(1_000_000, &fates, Instant::now()), Next::Send { is_canary: false });
         ramp.stop(Stop::Requested);
         assert_eq!(ramp.next(1_000_000, &fates, Instant::now()), Next::Stop(Stop::Requested));

@@ -27,7 +27,12 @@ impl Parked {
     /// # Errors
     ///
     /// As [`list`](Self::list), and when the work queue that the place or [`ReplayRequest::to`] names does not exist, a queue refuses a message, or
-    /// the connection is lost. What was confirmed by then is sent; run it again for the rest.
+    /// the connection is lost; and [`ParkedError::Incomplete`] if fewer messages could be looked at than there were at the start, for instance
+    /// because another consumer took some. What was confirmed by then is sent, as the last progress says; run it again for the rest. Not so
+    /// after [`Error::Unreadable`]: a message ends each run in the same way, and what stands before it may be sent again each time, so it has
+    /// to be taken out first. Nothing is sent with [`ParkedError::OtherNamespace`] and [`ParkedError::NoSuchNamespace`].
+    ///
+    /// [`Error::Unreadable`]: crate::Error::Unreadable
     pub async fn replay(
         &self,
         request: &ReplayRequest,
@@ -49,11 +54,7 @@ impl Parked {
     ) -> Result<Replayed, ParkedError> {
         let run = session.run.clone();
         let depth = session.depth(&self.queue).await?;
-        // It keeps what finds no other queue. Without it such copies would be returned.
-        match session.depth(&self.interpreter.names.stray()).await {
-            Ok(_) | Err(Error::Permission { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        self.check_way_back(session).await?;
         let why = request.why.as_deref().unwrap_or_default();
         tracing::info!(queue = self.queue, run, depth, selection = selection(&request.filter), why, "replay begins");
         let mut replayed = Replayed {
@@ -119,7 +120,8 @@ impl Parked {
             Some(_) => Ok(()),
             None => carrier.run(depth).await,
         };
-        if ended.is_ok() && carrier.tally.moved > 0 {
+        let is_settled = matches!(ended, Ok(()) | Err(ParkedError::Incomplete { .. }));
+        if is_settled && carrier.tally.moved > 0 {
             carrier.follow(request.follow).await;
         }
         replayed.fates = carrier.book.fates;

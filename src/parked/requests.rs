@@ -20,12 +20,12 @@ pub struct ListRequest {
     pub scan: Option<u64>,
     /// How many messages to return one by one at most. All that match are in the groups. Default 0.
     pub rows: usize,
-    /// The operation that this list plans. If set, each queue that messages would go to is looked up; the broker logs an error for each
-    /// that does not exist. Default `None`.
+    /// The operation that this list plans. Each queue that its messages would go to is looked up; the broker logs an error for each that
+    /// does not exist. In a wrong namespace, the plan of a discard or restore fails as the operation would. Default `None`.
     pub planned: Option<Planned>,
 }
 
-/// An operation that sends messages to queues that may not exist.
+/// An operation that moves messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Planned {
@@ -33,6 +33,8 @@ pub enum Planned {
     Replay,
     /// [`Parked::restore`](crate::parked::Parked::restore): messages go back to the queues that they were discarded from.
     Restore,
+    /// [`Parked::discard`](crate::parked::Parked::discard): messages go to the discarded queue, which needs no looking up.
+    Discard,
 }
 
 impl Default for ListRequest {
@@ -111,7 +113,7 @@ pub struct ReplayRequest {
 
 impl ReplayRequest {
     /// A replay learns the fate of so many messages. Those beyond are sent and confirmed like the others, and count as unknown; and a
-    /// high share of them that parks again does not stop the replay. To learn the fate of all, set
+    /// high share of them that parks again or is discarded does not stop the replay. To learn the fate of all, set
     /// [`limit`](Filter::limit) to this number and repeat the replay: it takes the oldest first.
     pub const MOST_FATES: u64 = 1_000_000;
 

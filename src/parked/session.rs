@@ -80,21 +80,41 @@ impl Session {
         answer("opening a channel", self.limit, crate::publish::channel::open(&connection)).await
     }
 
-    /// How many messages are ready in a queue. `None` if it does not exist or may not be looked at.
+    /// Whether the broker has stopped reading what is published, as during an alarm.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.links.publishing.state().is_blocked
+    }
+
+    /// How many messages are ready in a queue. `None` if it does not exist, may not be looked at, or does not answer now.
     pub(super) async fn depth_if_any(&self, queue: &str) -> Result<Option<u64>, Error> {
         match self.depth(queue).await {
             Ok(depth) => Ok(Some(depth)),
-            Err(Error::Missing { .. } | Error::Permission { .. }) => Ok(None),
+            Err(Error::Missing { .. } | Error::Permission { .. } | Error::Unavailable { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// How many messages are ready in a queue.
+    ///
+    /// # Errors
+    ///
+    /// Also when its leader does not answer: then this cannot be known.
     pub(super) async fn depth(&self, queue: &str) -> Result<u64, Error> {
         let channel = self.channel().await?;
         let depth = depth(&channel, &short(queue)?, self.limit).await?;
         let _ = answer("closing a channel", self.limit, channel.close(200, "done".into())).await;
         Ok(depth)
+    }
+
+    /// # Errors
+    ///
+    /// When a queue does not exist, or may not be looked at.
+    pub(super) async fn exists(&self, queue: &str) -> Result<(), Error> {
+        match self.depth(queue).await {
+            // Its leader does not answer, so there is one.
+            Ok(_) | Err(Error::Unavailable { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) async fn close(self) {
@@ -104,7 +124,7 @@ impl Session {
 
 pub(super) async fn depth(channel: &Channel, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
     let what = format!("looking at queue {:?}", queue.as_str());
-    Ok(u64::from(answer(&what, limit, look_at(channel, queue)).await?.message_count()))
+    Ok(u64::from(look_at(channel, queue, &what, limit).await?.message_count()))
 }
 
 /// How long the lock is tried: the broker may not have noticed yet that its last owner was killed.

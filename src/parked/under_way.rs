@@ -48,7 +48,7 @@ pub(crate) type Answered = (Held, Result<(), ParkedError>);
 impl UnderWay {
     pub(crate) async fn open(session: &Session) -> Result<Self, Error> {
         let connection = session.publishing_connection().await?;
-        let lane = answer("opening a channel", session.limit, Lane::open(connection)).await?;
+        let lane = answer("opening a channel", session.limit, Lane::open(connection, 0)).await?;
         Ok(Self { lane, sent: 0, originals: HashMap::new(), bytes: 0, results: FuturesUnordered::new() })
     }
 

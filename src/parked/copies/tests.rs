@@ -160,6 +160,30 @@ fn what_the_broker_parked_has_its_reason_and_its_origin_from_the_broker() {
     assert_eq!((&headers["rehop-reason"], headers.get("x-death")), (&text("delivery_limit"), None));
 }
 
+#[test]
+fn what_did_not_come_by_the_park_exchange_has_its_own_reason_although_the_broker_has_moved_it() {
+    let moved = parked_by_rehop().headers().clone().unwrap().inner().clone();
+    let moved = moved.into_iter().chain([("x-death".into(), death("shop"))]);
+    let properties =
+        BasicProperties::default().with_headers(moved.collect::<std::collections::BTreeMap<_, _>>().into());
+    let reason_by = |exchange| read(&interpreter(Place::queue("orders")), (exchange, "orders"), &properties).reason;
+    assert_eq!(["ns.park", "ns.stray"].map(reason_by), ["delivery_limit", "exhausted"]);
+}
+
+#[test]
+fn without_an_id_a_chain_is_named_after_its_trace_else_after_its_message_else_after_its_content() {
+    let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    let chain = |traceparent: &str, message_id: &str| {
+        let properties = properties([("traceparent", text(traceparent))]).with_message_id(message_id.into());
+        read(&interpreter(Place::queue("orders")), ("ns.park", "orders"), &properties).chain
+    };
+    assert_eq!(chain(&format!("00-{trace}-{span}-01"), "seven"), format!("{trace}-{span}"));
+    for malformed in ["", "00", &format!("00-{trace}0-{span}-01"), &format!("00-{trace}-{span}0-01")] {
+        assert_eq!(chain(malformed, "seven"), "seven", "{malformed:?}");
+    }
+    assert_eq!(chain("", "").len(), 16);
+}
+
 fn discard(from: &str) -> Move {
     Move::Discard { why: "w".to_owned(), from: from.to_owned() }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::parked::{DiscardRequest, ImportRequest, ListRequest, ParkedError};
+use rehop::parked::{DiscardRequest, Exported, ImportRequest, ListRequest, ParkedError, ReplayRequest};
 use rehop::testing::{Broker, Publish, eventually};
 use tokio::time::timeout;
 
@@ -45,6 +45,40 @@ async fn a_queue_whose_leader_is_slow_is_not_taken_for_empty() {
     tell("suspend").await;
     let (depth, ()) = tokio::join!(async { fixture.client.depth(&fixture.parked()).await }, tell("resume"));
     assert_eq!(depth.unwrap(), 3);
+}
+
+/// Otherwise a list would show nothing, a replay would succeed, and an import would publish what is already there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_whose_leader_is_silent_is_an_error_and_not_taken_for_empty() {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a queue whose leader is suspended, because the broker is not ours");
+    }
+    let mut fixture = Fixture::new("mute-leader").await;
+    fixture.park(numbered(3)).await;
+    // A queue that seems to be empty is doubted for half of it.
+    fixture.settings.broker.timeout = Duration::from_secs(4);
+    let tell = async |what: &str| {
+        let told = format!("sys:{what}(whereis('%2F_{}')).", fixture.parked());
+        broker.rabbitmqctl(&["eval", &told]).await.unwrap();
+    };
+    let operator = fixture.operator();
+    tell("suspend").await;
+    let (request, nothing) = (ReplayRequest::default(), Vec::<Result<Exported, ParkedError>>::new());
+    let ends = [
+        operator.depth().await.map(drop),
+        operator.list(&ListRequest::default()).await.map(drop),
+        operator.replay(&request, |_| {}, never()).await.map(drop),
+        operator.import(&ImportRequest::default(), nothing, never()).await.map(drop),
+    ];
+    tell("resume").await;
+    let command = format!("`rabbitmq-queues quorum_status \"{}\"`", fixture.parked());
+    for ended in ends {
+        let error = ended.unwrap_err();
+        assert!(matches!(error, ParkedError::Broker(rehop::Error::Unavailable { .. })), "{error}");
+        assert!(error.to_string().contains(&command), "{error}");
+    }
+    fixture.has_depth(&fixture.parked(), 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,6 +177,30 @@ async fn messages_that_may_be_near_a_limit_are_not_looked_at() {
     fixture.has_depth(&fixture.parked(), 1).await;
 }
 
+/// Where looks count, six of them would delete a message of the first queue, and on 3.10 one would delete that of the second.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_number_of_looks_deletes_a_message_of_a_queue_with_a_low_limit() {
+    for limit in [5, -1] {
+        let fixture = Fixture::new("low-limit").await;
+        let arguments = serde_json::json!({"x-queue-type": "quorum", "x-delivery-limit": limit});
+        fixture.client.declare_queue(&fixture.parked(), arguments).await.unwrap();
+        let operator = fixture.operator();
+        assert_eq!(operator.list(&ListRequest::default()).await.unwrap().depth, 0);
+        fixture.client.publish(Publish::to_queue(fixture.parked()).body("a")).await.unwrap();
+        fixture.has_depth(&fixture.parked(), 1).await;
+        for _ in 0..8 {
+            match operator.list(&ListRequest::default()).await {
+                Ok(listing) => assert_eq!((listing.depth, listing.matched), (1, 1)),
+                Err(error) => {
+                    let ParkedError::LowLimit { limit: found, .. } = &error else { panic!("{error}") };
+                    assert_eq!(*found, limit, "{error}");
+                }
+            }
+        }
+        fixture.has_depth(&fixture.parked(), 1).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_shows_how_far_it_is_and_ends_when_it_has_as_many_as_are_wanted() {
     let fixture = Fixture::new("progress").await;
@@ -185,6 +243,13 @@ async fn a_look_at_a_queue_whose_messages_another_consumer_gets_ends_in_time() {
     let operator = fixture.operator();
     let listing = timeout(SOON, operator.list(&ListRequest::default())).await.expect("the list ends").unwrap();
     assert_eq!((listing.depth, listing.looked_at), (2, 0));
+    // Nothing is moved without a way back.
+    fixture
+        .client
+        .declare_exchange(&fixture.namespace.exchange("park"), "direct", serde_json::json!({}))
+        .await
+        .unwrap();
+    fixture.client.declare_queue(&fixture.stray(), serde_json::json!({"x-queue-type": "quorum"})).await.unwrap();
     let request = DiscardRequest::default();
     let discarded = timeout(SOON, operator.discard(&request, |_| {}, never())).await.expect("the discard ends");
     let error = discarded.unwrap_err();

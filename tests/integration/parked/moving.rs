@@ -94,6 +94,94 @@ async fn exactly_what_a_discard_moved_is_restored_as_it_was() {
     assert!(matches!(elsewhere, ParkedError::NotDiscarded), "{elsewhere}");
 }
 
+/// As an operator does who forgets to name the service's namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_moved_in_the_name_of_another_namespace_and_looking_goes_on() {
+    let fixture = Fixture::new("foreign").await;
+    fixture.park(numbered(2)).await;
+    let mut settings = fixture.settings.clone();
+    settings.namespace = format!("{}-other", fixture.namespace.name());
+    let other = Parked::open(&settings, Place::queue(&fixture.queue)).unwrap();
+    let mut exported = Vec::new();
+    let export = |message| {
+        exported.push(message);
+        true
+    };
+    assert_eq!(other.export(&Filter::default(), None, export).await.unwrap(), 2);
+    let mut rows = ListRequest::default();
+    rows.rows = 1;
+    let chain = other.list(&rows).await.unwrap().messages.remove(0).chain;
+
+    // The other namespace does not exist, and then it does.
+    for is_declared in [false, true] {
+        if is_declared {
+            let mut declared = settings.clone();
+            declared.queue_mut(&fixture.namespace.queue("invoices"));
+            rehop::Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+        }
+        let mut plan = ListRequest::default();
+        plan.planned = Some(Planned::Discard);
+        let again = || exported.iter().cloned().map(Ok);
+        let refused = [
+            other.list(&plan).await.map(drop),
+            other.discard(&DiscardRequest::default(), |_| {}, never()).await.map(drop),
+            other.replay(&request(ramp(&[1])), |_| {}, never()).await.map(drop),
+            other.edit(&EditRequest::new(chain.clone(), "mended")).await.map(drop),
+            other.check_import(again()).await.map(drop),
+            other.import(&ImportRequest::default(), again(), never()).await.map(drop),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            let ParkedError::OtherNamespace { other: owner, namespace, .. } = &error else { panic!("{error}") };
+            assert_eq!((owner.as_str(), namespace), (fixture.namespace.name(), &settings.namespace));
+            assert!(error.to_string().contains(&format!("--namespace {owner}")), "{error}");
+        }
+    }
+    fixture.has_depth(&fixture.parked(), 2).await;
+    let discarded = fixture.client.depth(&format!("{}.discarded", settings.namespace)).await;
+    assert!(discarded.is_err(), "nothing was declared: {discarded:?}");
+}
+
+/// Somebody else's queue tells of no namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_moved_in_a_namespace_that_does_not_exist() {
+    let fixture = Fixture::new("nowhere").await;
+    fixture.client.declare_queue(&fixture.parked(), serde_json::json!({"x-queue-type": "quorum"})).await.unwrap();
+    fixture.client.publish(Publish::to_queue(fixture.parked()).message_id("one").body("one")).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let operator = fixture.operator();
+    assert_eq!(operator.list(&ListRequest::default()).await.unwrap().matched, 1);
+    let (park, stray) = (fixture.namespace.exchange("park"), fixture.stray());
+    let refused = async |missing: &str| {
+        let discarded = operator.discard(&DiscardRequest::default(), |_| {}, never()).await.map(drop);
+        let replayed = operator.replay(&request(ramp(&[1])), |_| {}, never()).await.map(drop);
+        let edited = operator.edit(&EditRequest::new("one", "mended")).await.map(drop);
+        for refused in [discarded, replayed, edited] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, ParkedError::NoSuchNamespace { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(missing) && text.contains(&fixture.settings.namespace), "{error}");
+        }
+    };
+    refused(&park).await;
+    fixture.client.declare_exchange(&park, "direct", serde_json::json!({})).await.unwrap();
+    refused(&stray).await;
+
+    // A restore would publish to what does not exist, and its plan says so.
+    let arguments = serde_json::json!({"x-queue-type": "quorum"});
+    fixture.client.declare_queue(&fixture.namespace.exchange("discarded"), arguments).await.unwrap();
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    let mut plan = ListRequest::default();
+    plan.planned = Some(Planned::Restore);
+    let planned = bin.list(&plan).await.map(drop);
+    let restored = bin.restore(&RestoreRequest::default(), |_| {}, never()).await.map(drop);
+    for refused in [planned, restored] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, ParkedError::NoSuchNamespace { .. }), "{error}");
+    }
+    fixture.has_depth(&fixture.parked(), 1).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stray_message_that_was_discarded_is_restored_to_the_strays() {
     let fixture = Fixture::new("restore-stray").await;

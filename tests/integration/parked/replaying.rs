@@ -95,6 +95,22 @@ async fn a_consumer_that_still_fails_disturbs_only_the_canary_and_is_tried_once_
     assert_eq!(fixture.operator().list(&again).await.unwrap().matched, replayed.tally.moved);
 }
 
+/// The repaired endpoint may be on a wrong route, and answer with what the policy discards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_discards_what_is_replayed_gets_no_more_than_the_canary() {
+    let fixture = Fixture::new("canary-discarded").await;
+    fixture.park(numbered(30)).await;
+    let run = fixture.serve_always(Err(Failure::discard("nobody knows this order"))).await;
+    let replayed = fixture.operator().replay(&request(ramp(&[5, 100])), |_| {}, never()).await.unwrap();
+    assert_eq!(replayed.stopped, Some(Stop::CanaryDiscarded), "{replayed:?}");
+    let sent = replayed.tally.moved;
+    assert!((1..=5).contains(&sent) && replayed.fates.discarded == sent, "{replayed:?}");
+    assert!(!replayed.is_success());
+    fixture.has_depth(&fixture.parked(), 30 - sent as u32).await;
+    assert_eq!(fixture.parked_bodies().await, numbered(30)[sent as usize..]);
+    run.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_consumer_the_canary_is_unknown_and_nothing_else_is_sent() {
     let fixture = Fixture::new("unknown").await;

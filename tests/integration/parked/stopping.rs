@@ -1,15 +1,15 @@
-//! Replays that stop half way, or before they begin. What they have not sent stays where it was, in its order.
+//! Replays and imports that stop half way, or before they begin. What they have not sent stays where it was, in its order.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::parked::{ParkedError, Stop};
-use rehop::testing::Publish;
+use rehop::parked::{Filter, ImportRequest, ParkedError, Progress, Stop};
+use rehop::testing::{Broker, Publish};
 use rehop::{Failure, Message};
 use serde_json::json;
 
 use super::{never, numbered, ramp, request};
-use crate::support::{Fixture, Running, SOON};
+use crate::support::{Fixture, Running, SOON, not_tried};
 
 impl Fixture {
     /// A service that fails the messages of these numbers, each as `failure` says of its body, and handles the others.
@@ -85,7 +85,7 @@ async fn a_consumer_that_fails_again_half_way_disturbs_no_more_than_one_batch() 
     let as_before = |body: &str| Failure::permanent(format!("cannot charge {body}")).with_class("charge");
     let run = fixture.serve_failing(|number| number >= HANDLED, as_before).await;
     let replayed = fixture.operator().replay(&request(ramp(&[5, 10, 20])), |_| {}, never()).await.unwrap();
-    assert_eq!(replayed.stopped, Some(Stop::TooManyParked), "{replayed:?}");
+    assert_eq!(replayed.stopped, Some(Stop::TooManyFailed), "{replayed:?}");
     let sent = replayed.tally.moved as usize;
     assert!((HANDLED + 1..=SENT_AT_MOST).contains(&sent), "{replayed:?}");
     let fates = (replayed.fates.handled as usize, replayed.fates.parked_again as usize, replayed.unknown);
@@ -96,6 +96,35 @@ async fn a_consumer_that_fails_again_half_way_disturbs_no_more_than_one_batch() 
     left[40 - sent..].sort_by_key(|body| all.iter().position(|other| other == body));
     assert_eq!(left, [&all[sent..], &all[HANDLED..sent]].concat());
     run.stop().await;
+}
+
+/// What is gone is not waited for by the next run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_whose_messages_another_consumer_takes_is_no_success_and_can_be_run_again() {
+    const PARKED: u64 = 5;
+    let fixture = Fixture::new("stop-short").await;
+    fixture.park(numbered(PARKED as usize)).await;
+    let mut request = request(ramp(&[]));
+    (request.rate, request.follow) = (Some(1.0), Duration::ZERO);
+    // The operator holds one message at a time.
+    let operator = fixture.operator().with_prefetch(1);
+    let (moved, mut seen) = tokio::sync::watch::channel(0);
+    let observe = |progress: &Progress| {
+        moved.send_replace(progress.tally.moved);
+    };
+    let others = async {
+        seen.wait_for(|moved| *moved > 0).await.unwrap();
+        assert!(!fixture.client.get_all(&fixture.parked()).await.unwrap().is_empty());
+    };
+    let (replayed, ()) = tokio::join!(operator.replay(&request, observe, never()), others);
+    let error = replayed.unwrap_err();
+    let ParkedError::Incomplete { looked_at, wanted: PARKED, .. } = &error else { panic!("{error}") };
+    assert!((1..PARKED).contains(looked_at), "{error}");
+    // The end of the run has told what it did.
+    assert_eq!(*seen.borrow(), *looked_at);
+    fixture.has_depth(&fixture.queue, *looked_at as u32).await;
+    let again = operator.replay(&request, |_| {}, never()).await.unwrap();
+    assert_eq!((again.tally.snapshot, again.tally.moved, again.stopped), (0, 0, None));
 }
 
 /// A count that ends early may have missed any number of messages, so it agrees with no number, even if it has found as many.
@@ -128,4 +157,56 @@ async fn a_count_that_was_cut_off_is_not_taken_for_the_expected_number() {
     let left: Vec<_> = fixture.client.get_all(&fixture.parked()).await.unwrap();
     let ids = left.iter().map(|message| message.properties.message_id.clone().unwrap());
     assert!(ids.eq((0..8).map(|number| number.to_string())), "in their order");
+}
+
+/// The leader of the queue stops after the import has looked at the queue, and confirms nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_that_nothing_confirms_ends_and_the_next_one_brings_what_is_missing() {
+    const COUNT: u64 = 150;
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("a queue whose leader is suspended, because the broker is not ours");
+    }
+    let mut fixture = Fixture::new("unconfirmed").await;
+    fixture.declare().await;
+    let message =
+        |number: u64| Publish::to_queue(fixture.parked()).message_id(number.to_string()).body(number.to_string());
+    fixture.client.publish_many((0..COUNT).map(message)).await.unwrap();
+    fixture.has_depth(&fixture.parked(), COUNT as u32).await;
+    let mut exported = Vec::new();
+    let export = |message| {
+        exported.push(message);
+        true
+    };
+    assert_eq!(fixture.operator().export(&Filter::default(), None, export).await.unwrap(), COUNT);
+    fixture.client.purge(&fixture.parked()).await.unwrap();
+
+    // It waits for half of it.
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
+    fixture.settings.broker.timeout = Duration::from_secs(2);
+    fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
+    let parked = fixture.parked();
+    let tell = async |what: &str| {
+        let told = format!("sys:{what}(whereis('%2F_{parked}')).");
+        broker.rabbitmqctl(&["eval", &told]).await.unwrap();
+    };
+    let messages = exported.iter().cloned().enumerate().map(|(number, message)| {
+        if number == 0 {
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(tell("suspend")));
+        }
+        Ok(message)
+    });
+    let operator = fixture.operator();
+    let imported = tokio::time::timeout(SOON, operator.import(&ImportRequest::default(), messages, never())).await;
+    tell("resume").await;
+    let error = imported.expect("the import ends").unwrap_err();
+    assert!(matches!(&error, ParkedError::Unconfirmed { within, .. } if *within == Duration::from_secs(5)), "{error}");
+
+    let again = exported.iter().cloned().map(Ok);
+    let imported = fixture.operator().import(&ImportRequest::default(), again, never()).await.unwrap();
+    assert_eq!(imported.imported + imported.already_there, COUNT, "{imported:?}");
+    let mut bodies = fixture.parked_bodies().await;
+    bodies.sort_unstable();
+    bodies.dedup();
+    assert_eq!(bodies.len() as u64, COUNT);
 }
