@@ -7,7 +7,7 @@ use lapin::Connection;
 
 use super::amqp::Eyes;
 use super::management::lasting;
-use super::observed::{DeliveryLimit, Management, Observed};
+use super::observed::{DeliveryLimit, LIMIT_OUT_OF_REACH, Management, Observed};
 use super::subject::Subject;
 use crate::broker::connection::Link;
 use crate::error::Error;
@@ -26,9 +26,6 @@ pub(super) struct Look {
 
 /// Quorum queues count every 5 seconds (3.10, 4.0 and 4.3), so a later look sees another sample only after that.
 pub(super) const NEXT_SAMPLE: Duration = Duration::from_secs(6);
-
-/// From this delivery limit on, one look more or less does not matter.
-const LIMIT_OUT_OF_REACH: i64 = 1_000_000;
 
 impl Look {
     /// # Errors
@@ -71,6 +68,11 @@ impl Look {
 
     pub(super) fn eyes(&self) -> Eyes<'_> {
         Eyes { connection: &self.connection, limit: self.link.answer_timeout() }
+    }
+
+    /// The link of its connection.
+    pub(super) fn link(&self) -> &Link {
+        &self.link
     }
 
     pub(super) async fn end(self) {

@@ -41,7 +41,7 @@ use std::time::SystemTime;
 pub use check::{Check, Severity};
 pub use plan::{Action, Plan, Planned};
 pub use prune::{Prunable, Unused, Verdict};
-pub use pruning::{Pruned, prune, unused};
+pub use pruning::{Pruned, Pruning, prune, unused};
 pub use report::{Finding, Report};
 pub use resting::lowered_delivery_limit;
 

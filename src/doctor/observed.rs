@@ -154,6 +154,9 @@ pub(super) struct DelayedRetry<'a> {
     pub(super) longest: i64,
 }
 
+/// From this delivery limit on, one look more or less does not matter.
+pub(super) const LIMIT_OUT_OF_REACH: i64 = 1_000_000;
+
 /// How often the broker lets a message return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeliveryLimit {

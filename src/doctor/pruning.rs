@@ -4,6 +4,10 @@
 //! (3.10, 4.0 and 4.3). So a queue is first unbound, which keeps new messages out; then its messages are counted again; and only
 //! an empty one is deleted. Only the management API counts messages that the broker is dead-lettering.
 
+use std::future::Future;
+
+use futures_util::FutureExt;
+use futures_util::future::Shared;
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use serde::Serialize;
 
@@ -13,9 +17,10 @@ use super::observed::BindingDetails;
 use super::prune::{Prunable, Unused, Verdict};
 use super::users::Users;
 use crate::broker::answer::answer;
+use crate::broker::connection::Link;
 use crate::broker::declare::table;
 use crate::broker::name::short;
-use crate::error::Error;
+use crate::error::{Error, Problem};
 use crate::management::Api;
 use crate::settings::Settings;
 use crate::topology::{Arguments, Names};
@@ -35,6 +40,26 @@ pub struct Pruned {
     pub kept_because: Option<String>,
 }
 
+/// What became of everything that was to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pruning {
+    /// Each wait queue and exchange.
+    pub objects: Vec<Pruned>,
+    /// Whether some were kept only because the prune was told to stop.
+    pub is_stopped: bool,
+}
+
+impl From<Vec<Pruned>> for Pruning {
+    fn from(objects: Vec<Pruned>) -> Self {
+        let is_stopped = objects.iter().any(|pruned| pruned.kept_because.as_deref() == Some(STOPPED));
+        Self { objects, is_stopped }
+    }
+}
+
+/// Why what could have been deleted was kept.
+const STOPPED: &str = "the prune was told to stop";
+
 /// The wait queues of the namespace, and the exchanges of its ladder, that the settings do not use. Looks only.
 ///
 /// # Errors
@@ -53,18 +78,34 @@ pub async fn unused(settings: &Settings) -> Result<Vec<Unused>, Error> {
 /// meanwhile goes to the stray queue; one that is on its way there from a longer rung comes home early, and waits for the rest without
 /// an attempt.
 ///
+/// When `stop` completes, nothing more is deleted, and what was unbound is bound again. If the future is dropped instead, queues may
+/// stay unbound.
+///
 /// # Errors
 ///
-/// As [`unused`].
-pub async fn prune(settings: &Settings, chosen: &[Unused]) -> Result<Vec<Pruned>, Error> {
-    let look = Look::at(settings).await?;
+/// As [`unused`], and [`Error::StillUnbound`].
+pub async fn prune(
+    settings: &Settings,
+    chosen: &[Unused],
+    stop: impl Future<Output = ()> + Send,
+) -> Result<Pruning, Error> {
+    let stop = stop.shared();
+    let look = tokio::select! {
+        biased;
+        () = stop.clone() => {
+            let kept = chosen.iter().map(|unused| kept(unused.clone(), STOPPED.to_owned()));
+            return Ok(kept.collect::<Vec<_>>().into());
+        }
+        look = Look::at(settings) => look?,
+    };
     let pruned = match unused_of(&look) {
         Ok((api, unused)) => {
             let before =
                 |now: &Unused| chosen.iter().find(|before| before.name == now.name && before.object == now.object);
             let chosen =
                 unused.into_iter().filter_map(|now| before(&now).map(|before| (before.verdict, now))).collect();
-            Pruner { api, eyes: look.eyes(), names: &look.subject.names }.prune(chosen).await
+            let pruner = Pruner { api, eyes: look.eyes(), link: look.link(), names: &look.subject.names };
+            pruner.prune(chosen, &stop).await.map(Pruning::from)
         }
         Err(error) => Err(error),
     };
@@ -84,6 +125,7 @@ fn unused_of(look: &Look) -> Result<(&Api, Vec<Unused>), Error> {
 struct Pruner<'a> {
     api: &'a Api,
     eyes: Eyes<'a>,
+    link: &'a Link,
     names: &'a Names,
 }
 
@@ -93,10 +135,41 @@ struct Unbound {
     sources: Vec<String>,
 }
 
+/// What could not be bound again, and why.
+#[derive(Default)]
+struct StillUnbound {
+    bindings: Vec<String>,
+    problem: Option<Error>,
+}
+
+impl StillUnbound {
+    fn add(&mut self, queue: &str, source: &str, problem: Error) {
+        self.bindings.push(format!("queue {queue:?} from exchange {source:?}"));
+        self.problem.get_or_insert(problem);
+    }
+
+    /// The error of a broker that cannot be reached: each further try would take as long.
+    fn unreachable(&self) -> Option<&Error> {
+        use Error::{Connect, ConnectAny, Timeout};
+        self.problem.as_ref().filter(|error| matches!(error, Connect { .. } | ConnectAny { .. } | Timeout { .. }))
+    }
+
+    fn into_error(self) -> Option<Error> {
+        let error = self.problem?;
+        Some(Error::StillUnbound { bindings: self.bindings, problem: Problem::new(error.to_string(), error) })
+    }
+}
+
 impl Pruner<'_> {
-    async fn prune(&self, chosen: Vec<(Verdict, Unused)>) -> Result<Vec<Pruned>, Error> {
+    async fn prune(
+        &self,
+        chosen: Vec<(Verdict, Unused)>,
+        stop: &Shared<impl Future<Output = ()>>,
+    ) -> Result<Vec<Pruned>, Error> {
         let (mut pruned, mut unbound, mut exchanges) = (Vec::new(), Vec::new(), Vec::new());
-        // After an error nothing more is deleted, but what is unbound is bound again: perhaps nobody else would do it.
+        let is_stopped = || stop.clone().now_or_never().is_some();
+        // After an error, or once it was told to stop, nothing more is deleted, but what is unbound is bound again: perhaps nobody
+        // else would do it.
         let mut failed = None;
         for (chosen_as, unused) in chosen {
             let is_as_chosen = unused.verdict == Verdict::Removable
@@ -108,6 +181,7 @@ impl Pruner<'_> {
                 }
                 Prunable::Exchange => exchanges.push(unused),
                 Prunable::Queue if failed.is_some() => {}
+                Prunable::Queue if is_stopped() => pruned.push(kept(unused, STOPPED.to_owned())),
                 Prunable::Queue => match self.sources(&unused).await {
                     Ok(sources) => {
                         failed = self.unbind(&unused, &sources).await.err();
@@ -118,13 +192,25 @@ impl Pruner<'_> {
             }
         }
         if failed.is_none() && !unbound.is_empty() {
-            // A sample that begins after the last message came.
-            tokio::time::sleep(NEXT_SAMPLE * 2).await;
+            tokio::select! {
+                biased;
+                () = stop.clone() => {}
+                // A sample that begins after the last message came.
+                () = tokio::time::sleep(NEXT_SAMPLE * 2) => {}
+            }
         }
-        let users = self.api.consumers(self.names).await.map(|consumers| Users::of(self.names.namespace(), &consumers));
+        let users = match is_stopped() {
+            true => Err(STOPPED.to_owned()),
+            false => {
+                let consumers = self.api.consumers(self.names).await;
+                consumers.map(|consumers| Users::of(self.names.namespace(), &consumers))
+            }
+        };
+        let mut still_unbound = StillUnbound::default();
         for Unbound { unused, sources } in unbound {
             let obstacle = match (&failed, &users) {
                 (Some(error), _) => Some(error.to_string()),
+                (None, Ok(_)) if is_stopped() => Some(STOPPED.to_owned()),
                 (None, Ok(users)) => self.obstacle(&unused, users).await,
                 (None, Err(problem)) => Some(problem.clone()),
             };
@@ -138,15 +224,26 @@ impl Pruner<'_> {
                     Err(error) => failed.insert(error).to_string(),
                 },
             };
-            if let Err(error) = self.bind_again(&unused, &sources).await {
-                failed.get_or_insert(error);
+            for source in &sources {
+                let bound = match still_unbound.unreachable() {
+                    Some(error) => Err(error.clone()),
+                    None => self.bind_again(&unused, source).await,
+                };
+                match bound {
+                    Ok(()) | Err(Error::Missing { .. }) => {}
+                    Err(error) => still_unbound.add(&unused.name, source, error),
+                }
             }
             pruned.push(kept(unused, obstacle));
         }
-        if let Some(error) = failed {
+        if let Some(error) = still_unbound.into_error().or(failed) {
             return Err(error);
         }
         for unused in exchanges {
+            if is_stopped() {
+                pruned.push(kept(unused, STOPPED.to_owned()));
+                continue;
+            }
             pruned.push(match self.obstacle_to_exchange(&unused).await {
                 None => match self.delete_exchange(&unused).await {
                     Ok(()) => deleted(unused),
@@ -161,21 +258,16 @@ impl Pruner<'_> {
 
     async fn unbind(&self, unused: &Unused, sources: &[String]) -> Result<(), Error> {
         for source in sources {
-            self.bind(unused, source, false).await?;
+            bind(&self.eyes, self.names, unused, source, false).await?;
         }
         Ok(())
     }
 
-    /// All of them, even if some fail. The first error counts.
-    async fn bind_again(&self, unused: &Unused, sources: &[String]) -> Result<(), Error> {
-        let mut ended = Ok(());
-        for source in sources {
-            match self.bind(unused, source, true).await {
-                Ok(()) | Err(Error::Missing { .. }) => {}
-                Err(error) => ended = ended.and(Err(error)),
-            }
-        }
-        ended
+    /// On another connection, if this one was lost.
+    async fn bind_again(&self, unused: &Unused, source: &str) -> Result<(), Error> {
+        let connection = self.link.get().await?;
+        let eyes = Eyes { connection: &connection, limit: self.eyes.limit };
+        bind(&eyes, self.names, unused, source, true).await
     }
 
     /// The exchanges of rehop's that lead to the queue. Another one is an obstacle: whoever bound the queue to it wants it.
@@ -212,6 +304,7 @@ impl Pruner<'_> {
             return Some(Verdict::MayBeInUse.as_str().to_owned());
         }
         match (details.messages, self.eyes.ready(&unused.name).await) {
+            (_, Err(error)) => Some(error.to_string()),
             (Some(0), Ok(0)) if details.consumers == 0 => None,
             _ => Some("messages or consumers came meanwhile".to_owned()),
         }
@@ -225,24 +318,6 @@ impl Pruner<'_> {
             Ok(Some(_)) => Some(Verdict::Needed.as_str().to_owned()),
             Err(problem) => Some(problem),
         }
-    }
-
-    async fn bind(&self, unused: &Unused, source: &str, is_wanted: bool) -> Result<(), Error> {
-        let channel = self.eyes.channel().await?;
-        let delay = i64::try_from(unused.delay_ms.unwrap_or_default()).unwrap_or(i64::MAX);
-        let longer = source.strip_prefix(&self.names.after_prefix()).and_then(|longer| longer.parse().ok());
-        let header = longer.map_or_else(|| WAIT_FOR.to_owned(), then);
-        let arguments = table(&Arguments::from([("x-match".to_owned(), "all".into()), (header, delay.into())]))?;
-        let (queue, exchange) = (short(&unused.name)?, short(source)?);
-        if is_wanted {
-            let bound = channel.queue_bind(queue, exchange, "".into(), Default::default(), arguments);
-            answer(&format!("binding queue {:?}", unused.name), self.eyes.limit, bound).await?;
-        } else {
-            let unbound = channel.queue_unbind(queue, exchange, "".into(), arguments);
-            answer(&format!("unbinding queue {:?}", unused.name), self.eyes.limit, unbound).await?;
-        }
-        self.eyes.close(channel).await;
-        Ok(())
     }
 
     async fn delete_queue(&self, queue: &str) -> Result<(), Error> {
@@ -264,6 +339,24 @@ impl Pruner<'_> {
         self.eyes.close(channel).await;
         Ok(())
     }
+}
+
+async fn bind(eyes: &Eyes<'_>, names: &Names, unused: &Unused, source: &str, is_wanted: bool) -> Result<(), Error> {
+    let channel = eyes.channel().await?;
+    let delay = i64::try_from(unused.delay_ms.unwrap_or_default()).unwrap_or(i64::MAX);
+    let longer = source.strip_prefix(&names.after_prefix()).and_then(|longer| longer.parse().ok());
+    let header = longer.map_or_else(|| WAIT_FOR.to_owned(), then);
+    let arguments = table(&Arguments::from([("x-match".to_owned(), "all".into()), (header, delay.into())]))?;
+    let (queue, exchange) = (short(&unused.name)?, short(source)?);
+    if is_wanted {
+        let bound = channel.queue_bind(queue, exchange, "".into(), Default::default(), arguments);
+        answer(&format!("binding queue {:?}", unused.name), eyes.limit, bound).await?;
+    } else {
+        let unbound = channel.queue_unbind(queue, exchange, "".into(), arguments);
+        answer(&format!("unbinding queue {:?}", unused.name), eyes.limit, unbound).await?;
+    }
+    eyes.close(channel).await;
+    Ok(())
 }
 
 fn deleted(unused: Unused) -> Pruned {

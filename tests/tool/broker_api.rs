@@ -53,6 +53,14 @@ impl BrokerApi {
         serde_json::from_str::<Value>(&answer).unwrap()["policy"].clone()
     }
 
+    /// Whether a queue is bound to another exchange than the default one.
+    pub(crate) async fn is_bound(&self, queue: &str) -> bool {
+        let request = self.client.get(format!("{}/api/queues/%2f/{queue}/bindings", self.url));
+        let answer = request.send().await.unwrap().text().await.unwrap();
+        let bindings: Vec<Value> = serde_json::from_str(&answer).unwrap();
+        bindings.iter().any(|binding| binding["source"] != "")
+    }
+
     pub(crate) async fn delete_policy(&self, name: &str) {
         self.send(Method::DELETE, &format!("policies/%2f/{name}"), &Value::Null).await;
     }

@@ -9,7 +9,7 @@ use rehop::testing::{Publish, eventually};
 use serde_json::{Value, json};
 
 use super::broker_api::BrokerApi;
-use super::process::Finished;
+use super::process::{Finished, Tool};
 use crate::support::{Fixture, SOON, millis};
 
 /// The broker counts every 5 seconds.
@@ -18,6 +18,28 @@ const COUNTED: Duration = Duration::from_secs(60);
 impl Fixture {
     async fn topology(&self, command: &str, more: &[&str]) -> Finished {
         self.tool(&[&["topology", command, "--queue", &self.queue], more].concat()).finished().await
+    }
+
+    /// The name of a tier of one hour, which is declared, and no longer in the settings.
+    async fn unused_tier(&mut self) -> String {
+        self.settings.retry.delays = millis([100, 200, 3_600_000]);
+        self.declare().await;
+        self.settings.retry.delays = millis([100, 200]);
+        format!("{}.wait.3600000", self.namespace.name())
+    }
+
+    /// A prune that has unbound this tier, and waits until the broker has counted its messages again.
+    async fn begin_prune(&self, api: &BrokerApi, tier: &str) -> Tool {
+        let removable = format!("queue {tier}: it is empty and can be deleted");
+        eventually(COUNTED, "the broker has counted", async || {
+            let listed = self.topology("prune", &["--management", api.url()]).await;
+            if listed.out.contains(&removable) { Ok(true) } else { Err(format!("{}{}", listed.out, listed.err)) }
+        })
+        .await
+        .unwrap();
+        let tool = self.tool(&["topology", "prune", "--queue", &self.queue, "--management", api.url(), "--apply"]);
+        eventually(SOON, "the tier is unbound", async || Ok::<_, String>(!api.is_bound(tier).await)).await.unwrap();
+        tool
     }
 }
 
@@ -217,6 +239,56 @@ async fn prune_keeps_what_a_running_consumer_with_other_settings_uses_or_may_use
     assert!(fixture.client.depth(&tier).await.is_err());
     drop(consumer);
     connection.close(200, "done".into()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prune_that_a_signal_stops_binds_again_what_it_has_unbound() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("prune-stopped").await;
+    let tier = fixture.unused_tier().await;
+    for signal in ["INT", "TERM"] {
+        let tool = fixture.begin_prune(&api, &tier).await;
+        tool.signal(signal);
+        let finished = tool.finished().await;
+        assert_eq!(finished.code(), 3, "{}{}", finished.out, finished.err);
+        assert!(
+            finished.out.contains(&format!("queue {tier} is kept: the prune was told to stop")),
+            "{}",
+            finished.out
+        );
+        assert!(api.is_bound(&tier).await, "after {signal}");
+    }
+    let waiting =
+        Publish::to(format!("{}.wait", fixture.namespace.name()), "").header("wait-for", 3_600_000).body("waits");
+    fixture.client.publish(waiting).await.unwrap();
+    fixture.has_depth(&tier, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prune_that_loses_its_connection_binds_again_on_another_one_or_names_what_is_still_unbound() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("prune-lost").await;
+    let proxy = fixture.put_behind_proxy().await;
+    let tier = fixture.unused_tier().await;
+    let tool = fixture.begin_prune(&api, &tier).await;
+    proxy.cut();
+    let finished = tool.finished().await;
+    assert_eq!(finished.code(), 0, "{}", finished.err);
+    assert!(finished.out.contains(&format!("queue {tier} is kept: the connection was lost")), "{}", finished.out);
+    assert!(api.is_bound(&tier).await);
+
+    let tool = fixture.begin_prune(&api, &tier).await;
+    proxy.refuse().await;
+    proxy.cut();
+    let error = tool.finished().await.error(1);
+    let binding = format!("still unbound: queue {tier:?} from exchange \"{}.wait\"", fixture.namespace.name());
+    assert!(error.contains(&binding) && error.contains("rehop topology declare"), "{error}");
+    assert!(!api.is_bound(&tier).await);
+    proxy.accept().await.unwrap();
+    fixture.settings.retry.delays = millis([100, 200, 3_600_000]);
+    let declared = fixture.topology("declare", &[]).await;
+    assert_eq!(declared.code(), 0, "{}", declared.err);
+    assert!(api.is_bound(&tier).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,7 +105,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
                 _ => output::print(&needs.to_text())?,
             }
         }
-        Command::Declare { queues } => declare::declare(queues.select(options.settings_to_declare()?)?).await?,
+        Command::Declare { queues } => declare::declare(queues.select(options.settings_for_changes()?)?).await?,
         Command::Verify { queues, management, json } => {
             let report = doctor::verify(&queues.select(options.settings_to_look(&management)?)?).await?;
             print(&report, json, "the broker is as the settings ask for")?;
@@ -114,7 +114,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         Command::Plan { queues, management, json } => {
             return plan::run(&queues.select(options.settings_to_look(&management)?)?, json).await;
         }
-        Command::Prune(args) => prune::run(args, options).await?,
+        Command::Prune(args) => return prune::run(args, options).await,
         Command::Export(args) => export::run(&args, options)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -1,12 +1,13 @@
 //! `rehop topology prune`: wait queues, and exchanges of the ladder, that nothing uses any more.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use rehop::doctor::{self, Unused, Verdict};
 
 use crate::cli::options::{Management, Options};
-use crate::cli::output;
 use crate::cli::queues::Queues;
+use crate::cli::{output, signals};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -50,6 +51,12 @@ it is still empty and unused. A message sent to it meanwhile goes to the stray
 queue. A message on its way to a rung comes home early, and waits for the rest
 without an attempt.
 
+SIGINT (Ctrl-C) or SIGTERM stops it: what it has unbound is bound again, and the
+exit status is 3. If it cannot bind a queue again, the error names it. If it is
+killed, or a second signal stops it, queues may stay unbound, and a service with
+topology = \"check\" starts all the same, because AMQP shows no bindings. Then run
+`rehop topology declare` with the settings of that service.
+
 It needs the management API, because only this lists wait queues and consumers,
 and counts messages that the broker is dead-lettering.
 
@@ -57,7 +64,7 @@ Examples:
   rehop topology prune --management http://127.0.0.1:15672
   rehop topology prune --delay 500ms --apply";
 
-pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
+pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     // With a part of the queues, the wait queues of the others would seem to be unused.
     let settings = args.queues.and_listed(options.settings_to_look(&args.management)?)?;
     let mut unused = doctor::unused(&settings).await?;
@@ -67,19 +74,23 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         unused.retain(is_asked_for);
     }
     if !args.apply {
-        return if args.json {
-            output::print_json(&unused)
-        } else {
-            output::print(&listed(&unused, args.even_if_used))
-        };
+        match args.json {
+            true => output::print_json(&unused)?,
+            false => output::print(&listed(&unused, args.even_if_used))?,
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     let (chosen, left): (Vec<_>, Vec<_>) =
         unused.into_iter().partition(|unused| args.even_if_used || unused.verdict != Verdict::MayBeInUse);
-    let pruned = doctor::prune(&settings, &chosen).await?;
+    let stop = signals::watch()?;
+    let pruning = doctor::prune(&settings, &chosen, stop.cancelled_owned()).await?;
+    let status = ExitCode::from(if pruning.is_stopped { STOPPED } else { 0 });
     if args.json {
-        return output::print_json(&pruned);
+        output::print_json(&pruning.objects)?;
+        return Ok(status);
     }
-    let mut lines: Vec<_> = pruned
+    let mut lines: Vec<_> = pruning
+        .objects
         .iter()
         .map(|pruned| {
             let became = pruned.kept_because.as_ref().map_or_else(|| "deleted".to_owned(), |it| format!("kept: {it}"));
@@ -90,8 +101,12 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
     if lines.is_empty() {
         lines.push(NOTHING.to_owned());
     }
-    output::print(&lines.join("\n"))
+    output::print(&lines.join("\n"))?;
+    Ok(status)
 }
+
+/// The exit status if it was told to stop before everything was done.
+const STOPPED: u8 = 3;
 
 const NOTHING: &str = "no wait queue is unused";
 

@@ -2,7 +2,7 @@
 
 use super::queue;
 use crate::doctor::check::Check;
-use crate::doctor::observed::{DelayedRetry, Observed, QueueDetails};
+use crate::doctor::observed::{DelayedRetry, DeliveryLimit, LIMIT_OUT_OF_REACH, Observed, QueueDetails};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use crate::settings::Declare;
@@ -47,6 +47,21 @@ pub(in crate::doctor) fn delivery_limit(wanted: &Queue, details: &QueueDetails) 
         ),
     };
     let seen = format!("{policies} sets delivery-limit {limit}, below {ours}, {harm}");
+    Some(Finding::new(Check::DeliveryLimitLowered, queue(&wanted.name), seen, remedy))
+}
+
+/// The limit that a queue of messages at rest has by its own argument. The broker's version is not known here, so a negative one counts
+/// as none, as on 4.x.
+pub(in crate::doctor) fn argument_limit(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
+    let DeliveryLimit::At(limit) = details.delivery_limit(None) else { return None };
+    if limit >= LIMIT_OUT_OF_REACH || details.argument_number("delivery-limit") != Some(limit) {
+        return None;
+    }
+    let seen = format!(
+        "the argument x-delivery-limit is {limit}, so a message that is looked at more often leaves the queue, and is deleted if the queue \
+         has no dead-letter exchange"
+    );
+    let remedy = "move the messages to a queue that rehop declares";
     Some(Finding::new(Check::DeliveryLimitLowered, queue(&wanted.name), seen, remedy))
 }
 

@@ -675,6 +675,27 @@ fn a_negative_delivery_limit_yields_to_another_one_and_alone_is_none_or_on_3_10_
 }
 
 #[test]
+fn a_queue_at_rest_with_a_low_limit_of_its_own_is_found_unless_a_policy_sets_a_lower_one() {
+    let wanted = crate::topology::discarded(&crate::topology::Names::new("ns")).queues.remove(0);
+    let seen = |argument: Value, policy: Value| {
+        let mut details = details("ns.discarded", &Arguments::new());
+        details.arguments.insert("x-delivery-limit".to_owned(), argument);
+        details.effective_policy.insert("delivery-limit".to_owned(), policy);
+        argument_limit(&wanted, &details).map(|finding| finding.seen)
+    };
+    for (argument, policy, expected) in
+        [(json!(5), json!(null), true), (json!(5), json!(1000), true), (json!(1000), json!(5), false)]
+    {
+        let seen = seen(argument.clone(), policy.clone());
+        let is_found = seen.is_some_and(|seen| seen.starts_with("the argument x-delivery-limit is 5,"));
+        assert_eq!(is_found, expected, "{argument} {policy}");
+    }
+    for argument in [json!(null), json!(-1), json!(1_000_000), json!(2_147_483_648_i64)] {
+        assert_eq!(seen(argument.clone(), json!(null)), None, "{argument}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_the_cluster_is_found() {
     let cluster = |change: fn(&mut Management)| found(&settings(), |seen| change(seen.management.as_mut().unwrap()));
     assert_eq!(cluster(|it| it.nodes[0].mem_alarm = true), ["alarm"]);
