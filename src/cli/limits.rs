@@ -1,9 +1,10 @@
-//! Warns of policies under which looking at messages does harm.
+//! Warns of delivery limits under which looking at messages does harm.
 
 use rehop::Settings;
 use rehop::doctor::{Finding, lowered_delivery_limit};
 
-/// Warns if a policy limits how often the messages of these queues may be looked at. Only the management API shows policies.
+/// Warns if an argument or a policy limits how often the messages of these queues may be looked at. Only the management API shows
+/// policies.
 pub(super) async fn warn(settings: &Settings, queues: &[String]) {
     for queue in queues {
         match lowered_delivery_limit(settings, queue).await {

@@ -86,11 +86,11 @@ profile, rehop.toml, config/default.toml, config/<profile>.toml, the file of
 levels), and --set. Of a file with a table [rehop], only this table is read.
 
 Exit status: 0 for success, 1 for an error, 2 for a wrong command line, 3 if
-doctor, topology verify or topology plan found something, or if a command of
-parked stopped before its end, left messages where they were, or sent some that
-parked again or that their handler discarded, 4 if the fate of a replayed
-message is unknown, 130 or 143 if a second SIGINT or SIGTERM stopped the process
-immediately.";
+doctor, topology verify or topology plan found something, if a signal stopped
+topology prune, or if a command of parked stopped before its end, did not find
+all messages, left some where they were, or sent some that parked again or that
+their handler discarded, 4 if the fate of a replayed message is unknown, 130 or
+143 if a second SIGINT or SIGTERM stopped the process immediately.";
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());

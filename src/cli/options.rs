@@ -89,9 +89,9 @@ impl Options {
         given.flatten()
     }
 
-    /// The settings, for a command that declares. The service may use another namespace than the default, which shows only later:
-    /// in a queue that belongs to the wrong one.
-    pub(super) fn settings_to_declare(&self) -> anyhow::Result<Settings> {
+    /// The settings, for a command that declares something or moves messages. Warns if they name no namespace: the service may use another
+    /// one than the default, which shows only later, in a queue that belongs to the wrong one.
+    pub(super) fn settings_for_changes(&self) -> anyhow::Result<Settings> {
         Self::with_namespace(&self.loader()?)
     }
 

@@ -65,7 +65,7 @@ pub(super) async fn show_plan(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let mut request = ListRequest::all(filter);
-    request.planned = verb.planned();
+    request.planned = Some(verb.planned());
     let listing = look(parked, &request).await?;
     // A path need not be UTF-8.
     let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());

@@ -81,7 +81,7 @@ fn is_stop(error: &anyhow::Error) -> bool {
 /// operation that moves messages must be given it. Warns if looking could do harm.
 async fn open(place: Place, options: &Options) -> anyhow::Result<(Parked, CancellationToken)> {
     let stop = signals::watch()?;
-    let settings = options.loader()?.load()?;
+    let settings = options.settings_for_changes()?;
     let parked = Parked::open(&settings, place)?.stopped_by(stop.clone().cancelled_owned());
     let queue = [parked.queue().to_owned()];
     tokio::select! {

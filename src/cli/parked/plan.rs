@@ -17,12 +17,12 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// The operation whose destination queues have to be looked up, if any.
-    pub(super) fn planned(self) -> Option<Planned> {
+    /// The operation, as a list plans it.
+    pub(super) fn planned(self) -> Planned {
         match self {
-            Self::Send => Some(Planned::Replay),
-            Self::Discard => None,
-            Self::Restore => Some(Planned::Restore),
+            Self::Send => Planned::Replay,
+            Self::Discard => Planned::Discard,
+            Self::Restore => Planned::Restore,
         }
     }
 

@@ -65,7 +65,7 @@ fn moved(tally: &Tally) -> String {
     format!("{} of {} moved", number(tally.moved), number(tally.snapshot))
 }
 
-fn replayed(tally: &Tally, fates: &Fates, is_paused: bool) -> String {
+pub(super) fn replayed(tally: &Tally, fates: &Fates, is_paused: bool) -> String {
     format!(
         "{}; {} handled, {} parked again, {} waiting, {} discarded, {} unknown{}",
         moved(tally),

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rehop::parked::{Parked, RampSettings, ReplayRequest};
+use rehop::parked::{Parked, Progress, RampSettings, ReplayRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::list::show_plan;
 use super::plan::Verb;
-use super::progress::Printer;
+use super::progress::{self, Printer};
 use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs};
 use super::{answers, status, text};
 use crate::cli::options::{Options, Usage};
@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// How long to wait for the fate of each batch
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     verdict: Duration,
-    /// Stop when more than this share of the messages parks again, in percent
+    /// Stop when more than this share of the messages parks again or is discarded, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     max_failed: f64,
     /// Send at most this many messages a second
@@ -61,8 +61,9 @@ const HELP: &str = "\
 Messages go back to the queue in which they failed, with their exchange, routing
 key, history and trace. They start again: no attempts, no waits. First a canary
 of 5, then 10, 100, 1000 and 10000 at a time, each after a verdict on the batch
-before. A canary that fails is parked at once. Messages that park again during
-the replay are not taken again.
+before. A canary that fails is parked at once, and stops the replay. One that its
+handler discards stops it, too; no copy of it is kept. Messages that park again
+during the replay are not taken again.
 
 A run learns the fate of 1,000,000 messages. It sends those beyond as well, and
 counts them as unknown. For more: --limit 1000000, and repeat the command.
@@ -106,9 +107,16 @@ async fn send(
     stop: &CancellationToken,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let mut printer = Printer::new();
-    let replayed = parked.replay(request, |progress| printer.replayed(progress), stop.cancelled()).await;
+    let (mut printer, mut seen) = (Printer::new(), None);
+    let observe = |progress: &Progress| {
+        printer.replayed(progress);
+        seen = Some(progress.clone());
+    };
+    let replayed = parked.replay(request, observe, stop.cancelled()).await;
     printer.end();
+    if let (Err(_), Some(Progress { run, tally, fates, .. })) = (&replayed, seen.filter(|seen| seen.tally.moved > 0)) {
+        output::notice(&format!("replay {run}, before the error: {}", progress::replayed(&tally, &fates, false)));
+    }
     let replayed = replayed?;
     output::print(&if json { text::json(&replayed)? } else { answers::replayed(&replayed) })?;
     Ok(ExitCode::from(status::replayed(replayed.stopped.is_some(), &replayed.tally, &replayed.fates)))

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rehop::parked::{Place, RestoreRequest};
+use rehop::parked::{Place, Progress, RestoreRequest};
 
 use super::list::show_plan;
 use super::plan::Verb;
@@ -50,9 +50,16 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let mut request = RestoreRequest::default();
     (request.filter, request.expect, request.why) = (filter, expect, why);
     request.in_flight = Some(args.in_flight.number());
-    let mut printer = Printer::new();
-    let restored = parked.restore(&request, |progress| printer.moved(progress), stop.cancelled()).await;
+    let (mut printer, mut seen) = (Printer::new(), None);
+    let observe = |progress: &Progress| {
+        printer.moved(progress);
+        seen = Some(progress.tally.moved);
+    };
+    let restored = parked.restore(&request, observe, stop.cancelled()).await;
     printer.end();
+    if let (Err(_), Some(moved)) = (&restored, seen.filter(|moved| *moved > 0)) {
+        output::notice(&format!("{} were restored before the error", text::number(moved)));
+    }
     let restored = restored?;
     if args.json {
         output::print(&text::json(&restored)?)?;

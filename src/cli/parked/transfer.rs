@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
-use rehop::parked::{Exported, ImportPlan, ImportRequest, ParkedError};
+use anyhow::{Context, bail};
+use rehop::parked::{Exported, ImportPlan, ImportRequest, Imported, ParkedError};
 use serde_json::json;
 
 use super::list::{Scan, scan};
@@ -39,7 +39,7 @@ pub(super) struct Export {
 pub(super) struct Import {
     #[command(flatten)]
     place: PlaceArgs,
-    /// The file of an export, or - for standard input
+    /// The file of an export, or - for standard input. Standard input, a pipe or a device is read into memory
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Publish the messages to the queue. Without this the command checks the file and what the import needs, and says how many
@@ -112,9 +112,9 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<ExitCode> {
-    // Standard input can be read only once, so it is kept. Read before `open`: from then on a signal no longer ends the process while it
-    // waits for input.
-    let spooled = if args.file.as_os_str() == "-" { Some(input::read(&args.file)?) } else { None };
+    // The messages are read twice, so what can be read only once is kept. Read before `open`: from then on a signal no longer ends the
+    // process while it waits for input.
+    let spooled = input::spool(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let (parked, stop) = super::open(args.place.place(), options).await?;
     let open = || lines(&args.file, spooled.as_deref());
     let ImportPlan { to_import, already_there, .. } = parked.check_import(open()?).await?;
@@ -135,6 +135,9 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
     let mut request = ImportRequest::default();
     request.why.clone_from(&args.why);
     let imported = parked.import(&request, open()?, stop.cancelled()).await?;
+    if !imported.is_stopped {
+        compare(to_import + already_there, &imported)?;
+    }
     if args.json {
         output::print(&text::json(&imported)?)?;
     } else {
@@ -143,6 +146,20 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
         output::print(&format!("{new} imported, {known} were already there{stopped}"))?;
     }
     Ok(if imported.is_stopped { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+}
+
+/// Checks that the import has read as many messages as the check before it.
+fn compare(checked: u64, imported: &Imported) -> anyhow::Result<()> {
+    let read = imported.imported + imported.already_there;
+    if read != checked {
+        bail!(
+            "the file has changed: {} messages were checked, and then {} were read and {} of them imported",
+            text::number(checked),
+            text::number(read),
+            text::number(imported.imported)
+        );
+    }
+    Ok(())
 }
 
 type Lines<'a> = Box<dyn Iterator<Item = Result<Exported, ParkedError>> + Send + 'a>;
@@ -159,4 +176,20 @@ fn lines<'a>(file: &Path, spooled: Option<&'a [u8]>) -> anyhow::Result<Lines<'a>
         serde_json::from_str(&text)
             .map_err(|error| bad(format!("it is not an exported message, at column {}", error.column())))
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use rehop::parked::Imported;
+
+    use super::compare;
+
+    #[test]
+    fn an_import_that_read_another_number_of_messages_than_its_check_fails() {
+        let mut imported = Imported::default();
+        (imported.imported, imported.already_there) = (2, 1);
+        assert!(compare(3, &imported).is_ok());
+        let error = compare(4, &imported).unwrap_err().to_string();
+        assert!(error.contains("4 messages were checked, and then 3 were read and 2 of them imported"), "{error}");
+    }
 }

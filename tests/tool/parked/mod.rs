@@ -305,6 +305,28 @@ async fn a_discard_that_failed_half_way_says_how_it_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_a_namespace_a_look_warns_and_a_discard_names_the_one_that_the_queue_belongs_to() {
+    let fixture = Fixture::new("unnamed").await;
+    fixture.park_directly([message("seven")]).await;
+    let mut environment = variables(&fixture.settings);
+    environment.retain(|(name, _)| name != "REHOP_NAMESPACE");
+    let run = async |command: &[&str]| {
+        let arguments = [&["parked"], command, &["--queue", &fixture.queue]].concat();
+        Tool::start(&arguments, environment.clone()).finished().await
+    };
+    let listed = run(&["list"]).await;
+    assert_eq!(listed.code(), 0, "{}", listed.err);
+    assert!(listed.out.contains("all 1 messages") && listed.err.contains("no namespace is set"), "{}", listed.err);
+    for discard in [&["discard"][..], &["discard", "--apply"]] {
+        let refused = run(discard).await;
+        let name = format!("--namespace {}", fixture.namespace.name());
+        assert!(refused.error(1).contains(&name), "{}", refused.err);
+        assert!(refused.err.contains("no namespace is set"), "{}", refused.err);
+    }
+    fixture.has_depth(&fixture.parked(), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_command_that_undoes_a_discard_works_as_it_is_printed() {
     let fixture = Fixture::new("undo-line").await;
     fixture.park_directly([message("seven")]).await;

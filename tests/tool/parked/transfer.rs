@@ -83,3 +83,33 @@ async fn discarded_messages_that_were_imported_again_can_be_restored() {
     fixture.parked_at(&["restore", "--run", run, "--apply", "--expect", "1"]).await;
     assert_eq!(fixture.drain_parked(1).await[0].text(), "seven");
 }
+
+/// A shell's `<(zcat file.gz)` is such a pipe, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_imported_from_a_pipe_and_a_signal_ends_the_wait_for_one() {
+    let fixture = Fixture::new("import-pipe").await;
+    fixture.park_directly([message("seven")]).await;
+    let folder = Folder::of(&fixture);
+    let (path, pipe) = (folder.0.join("parked.jsonl"), folder.0.join("pipe"));
+    let queue = fixture.queue.as_str();
+    fixture.parked_at(&["export", "--queue", queue, "--reveal", "--output", path.to_str().unwrap()]).await;
+    fixture.client.purge(&fixture.parked()).await.unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let import = ["parked", "import", "--queue", queue, pipe.to_str().unwrap(), "--apply"];
+    let lines = fs::read(&path).unwrap();
+    let written = pipe.clone();
+    let writing = tokio::task::spawn_blocking(move || fs::write(written, lines).unwrap());
+    let imported = fixture.tool(&import).finished().await;
+    assert_eq!(imported.code(), 0, "{}", imported.err);
+    assert_eq!(imported.out.trim(), "1 imported, 0 were already there");
+    writing.await.unwrap();
+    fixture.has_depth(&fixture.parked(), 1).await;
+
+    // Opening it waits for the tool. Then nobody writes. SIGINT may be ignored here: a shell starts what runs in the background so.
+    let waiting = fixture.tool(&import);
+    let opening = tokio::task::spawn_blocking(move || fs::File::options().write(true).open(pipe).unwrap());
+    let silent = opening.await.unwrap();
+    waiting.signal("TERM");
+    assert_eq!(waiting.finished().await.status.code(), None, "the signal ends it");
+    drop(silent);
+}

@@ -1,6 +1,6 @@
 //! A policy may make looking harmful, which only the management API shows.
 
-use rehop::testing::eventually;
+use rehop::testing::{Publish, eventually};
 use serde_json::json;
 
 use super::message;
@@ -58,4 +58,18 @@ async fn a_look_under_a_policy_with_a_lower_limit_warns_first_and_says_what_to_d
     // A management API that cannot be asked is no reason not to look.
     let [warning] = &fixture.warnings(list, "http://guest:hunter2@127.0.0.1:1").await[..] else { panic!("no warning") };
     assert!(warning.contains("127.0.0.1:1") && !warning.contains("hunter2"), "{warning}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_a_queue_with_a_low_limit_of_its_own_warns() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("warned-own").await;
+    let arguments = json!({ "x-queue-type": "quorum", "x-delivery-limit": 5 });
+    fixture.client.declare_queue(&fixture.parked(), arguments).await.unwrap();
+    fixture.client.publish(Publish::to_queue(fixture.parked()).body("a")).await.unwrap();
+    let set = format!("broker.management_url={}", api.url());
+    // Where looks count, it is refused after the warning.
+    let listed = fixture.tool(&["parked", "list", "--queue", &fixture.queue, "--set", &set]).finished().await;
+    let warned = |line: &str| line.contains(&fixture.parked()) && line.contains("the argument x-delivery-limit is 5,");
+    assert!(listed.err.lines().any(warned), "{}", listed.err);
 }
