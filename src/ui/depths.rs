@@ -1,15 +1,22 @@
 //! How many messages and consumers queues have, by passive declares.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use lapin::Channel;
 
 use crate::broker::answer::answer;
 use crate::broker::channel::open_channel;
 use crate::broker::connection::Link;
-use crate::broker::look::look_at;
+use crate::broker::look::look_within;
 use crate::broker::name::short;
 use crate::error::Error;
+
+/// How long queues that seem to be empty are doubted, all together: a request has a time limit, and the leaders of many queues may be silent.
+const DOUBTED_FOR: Duration = Duration::from_secs(5);
+
+/// And each of them for this long, so that one slow answer is not enough.
+const DOUBTED_AT_LEAST: Duration = Duration::from_millis(500);
 
 /// What a passive declare tells of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +48,10 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
         })
     };
     let (mut depths, mut channel) = (BTreeMap::new(), open().await?);
+    let doubted_until = Instant::now() + DOUBTED_FOR;
     for queue in queues {
-        let depth = match passive(&channel, queue, link).await {
+        let longest = doubted_until.saturating_duration_since(Instant::now()).max(DOUBTED_AT_LEAST);
+        let depth = match passive(&channel, queue, link, longest).await {
             Ok(depth) => depth,
             Err(Error::Lost { what, problem }) => return Err(Error::Lost { what, problem }),
             Err(error @ Error::Timeout { .. }) => {
@@ -64,8 +73,8 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
     Ok(depths)
 }
 
-async fn passive(channel: &Channel, queue: &str, link: &Link) -> Result<Depth, Error> {
-    let name = short(queue)?;
-    let queue = answer(&format!("looking at queue {queue:?}"), link.answer_timeout(), look_at(channel, &name)).await?;
+async fn passive(channel: &Channel, queue: &str, link: &Link, longest: Duration) -> Result<Depth, Error> {
+    let (name, what) = (short(queue)?, format!("looking at queue {queue:?}"));
+    let queue = look_within(channel, &name, &what, link.answer_timeout(), longest).await?;
     Ok(Depth::There { ready: queue.message_count().into(), consumers: queue.consumer_count().into() })
 }

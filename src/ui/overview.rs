@@ -14,6 +14,9 @@ use crate::ui::depths::Depth;
 use crate::ui::format::{count, span, time};
 use crate::ui::statistics::Statistics;
 
+/// How many queues that cannot be read are explained.
+const MOST_REASONS: usize = 5;
+
 /// The queues that the front page shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -99,6 +102,8 @@ pub(super) struct Overview {
     pub(super) waits: Vec<WaitRow>,
     pub(super) stray: Cell,
     pub(super) discarded: Cell,
+    /// Why queues cannot be read; empty if all can.
+    pub(super) unread: Cell,
     /// Why the management API tells nothing; empty if it does. `None` if the settings name none.
     pub(super) management: Option<Cell>,
 }
@@ -130,6 +135,7 @@ impl Overview {
                 Some(Depth::Missing) => Cell::new("discarded", "none"),
                 _ => ready("discarded".to_owned(), &plan.discarded),
             },
+            unread: Cell::new("unread", unread(depths)),
             management: match statistics {
                 Statistics::NoAddress => None,
                 Statistics::Seen(_) => Some(Cell::new("management", "")),
@@ -145,7 +151,7 @@ impl Overview {
         let waits = self.waits.iter().flat_map(|row| [&row.waiting, &row.until].into_iter().chain(&row.counts));
         queues
             .chain(waits)
-            .chain([&self.stray, &self.discarded])
+            .chain([&self.stray, &self.discarded, &self.unread])
             .chain(&self.management)
             .map(|cell| (cell.id.as_str(), cell.text.as_str()))
             .collect()
@@ -157,6 +163,20 @@ fn ready(depth: Option<&Depth>) -> String {
         Some(Depth::There { ready, .. }) => count(*ready),
         Some(Depth::Missing) => "not declared".to_owned(),
         Some(Depth::Hidden(_)) | None => "cannot be read".to_owned(),
+    }
+}
+
+/// The reasons name their queues.
+fn unread(depths: &BTreeMap<String, Depth>) -> String {
+    let reasons = depths.values().filter_map(|depth| match depth {
+        Depth::Hidden(reason) => Some(reason.as_str()),
+        Depth::There { .. } | Depth::Missing => None,
+    });
+    let reasons: Vec<_> = reasons.collect();
+    match reasons.len() {
+        0 => String::new(),
+        all if all <= MOST_REASONS => format!("Not read: {}.", reasons.join("; ")),
+        all => format!("Not read: {}; and {} more.", reasons[..MOST_REASONS].join("; "), all - MOST_REASONS),
     }
 }
 
@@ -211,12 +231,25 @@ mod tests {
             ("waiting-1", "2"),
             ("until-1", &time(now + plan.waits[1].ttl.unwrap())),
             ("stray", "0"),
+            ("unread", "Not read: no permission."),
         ] {
             assert_eq!(cells.get(id), Some(&text), "{id}: {cells:?}");
         }
-        assert_eq!(cells.len(), plan.names().len() + plan.queues.len() + plan.waits.len());
+        assert_eq!(cells.len(), plan.names().len() + plan.queues.len() + plan.waits.len() + 1);
         let unseen = Overview::new(&plan, &depths, &Statistics::Unseen("it is away".to_owned()), now);
         let cells = unseen.cells();
         assert_eq!((cells["management"], cells["arrive-0"], cells["stuck-0"]), ("Not seen: it is away.", "–", "–"));
+    }
+
+    #[test]
+    fn the_front_page_says_why_queues_cannot_be_read_of_the_first_few() {
+        let hidden = |count: usize| -> BTreeMap<String, Depth> {
+            let all = (0..count).map(|number| (format!("q{number}"), Depth::Hidden(format!("q{number} is silent"))));
+            all.chain([("there".to_owned(), Depth::Missing)]).collect()
+        };
+        assert_eq!(unread(&hidden(0)), "");
+        assert_eq!(unread(&hidden(2)), "Not read: q0 is silent; q1 is silent.");
+        let many = unread(&hidden(MOST_REASONS + 2));
+        assert!(many.ends_with("q4 is silent; and 2 more."), "{many}");
     }
 }

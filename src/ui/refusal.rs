@@ -60,7 +60,9 @@ impl From<ParkedError> for Refusal {
     fn from(error: ParkedError) -> Self {
         let status = match &error {
             ParkedError::NoSuchMessage { .. } => StatusCode::NOT_FOUND,
-            ParkedError::Busy { .. } | ParkedError::NearLimit { .. } => StatusCode::CONFLICT,
+            ParkedError::Busy { .. } | ParkedError::NearLimit { .. } | ParkedError::LowLimit { .. } => {
+                StatusCode::CONFLICT
+            }
             _ => StatusCode::BAD_GATEWAY,
         };
         Self::new(status, format!("{error}."))

@@ -307,3 +307,33 @@ async fn the_front_page_says_by_when_what_waits_has_left() {
     assert!(cell(&front, "until-0").ends_with(" UTC"), "{front}");
     failing.stop().await;
 }
+
+/// All leaders are silent at once, as on a frozen node. Each queue would be asked for seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_front_page_says_that_leaders_do_not_answer_and_comes_in_time() {
+    let broker = Broker::shared().await;
+    if !broker.is_ours() {
+        return not_tried("queues whose leaders are suspended, because the broker is not ours");
+    }
+    let fixture = Fixture::new("ui-mute").await;
+    fixture.declare().await;
+    stock::park(&fixture, 3).await;
+    let page = Served::start(&fixture, &[]).await;
+    let cookie = page.enter().await;
+    let tell = async |what: &str| {
+        let names = [&fixture.queue, &fixture.parked(), &fixture.stray()].map(|queue| format!("'%2F_{queue}'"));
+        let told = format!("[sys:{what}(whereis(Name)) || Name <- [{}]].", names.join(","));
+        broker.rabbitmqctl(&["eval", &told]).await.unwrap();
+    };
+    tell("suspend").await;
+    let front = page.get("/", &cookie).await;
+    tell("resume").await;
+    assert!(front.body.contains("<span id=\"parked-0\">cannot be read</span>"), "{}", front.body);
+    let silent = front.body.matches("its leader does not answer").count();
+    assert_eq!(silent, 3, "{}", front.body);
+    let works_again = async || {
+        let front = page.get("/", &cookie).await.body;
+        Ok::<_, String>(front.contains("<span id=\"parked-0\">3</span>"))
+    };
+    eventually(SOON, "the page shows the depth again", works_again).await.unwrap();
+}

@@ -11,9 +11,11 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::frame::Frame;
 use super::html;
+use super::live::LASTS;
 use crate::ui::door::Session;
 use crate::ui::overview::Overview;
 use crate::ui::refusal::Refusal;
@@ -21,8 +23,6 @@ use crate::ui::state::State;
 
 /// The time between two updates of an open page.
 const UPDATE_EVERY: Duration = Duration::from_secs(2);
-/// How many updates one answer has. The browser asks again, and a request has a time limit.
-const UPDATES: u32 = 20;
 
 #[derive(Template)]
 #[template(path = "front.html")]
@@ -42,8 +42,9 @@ pub(super) async fn page(Shared(state): Shared<Arc<State>>, Extension(session): 
 pub(super) async fn live(
     Shared(state): Shared<Arc<State>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
-    Sse::new(stream::unfold((state, 0), |(state, sent)| async move {
-        if sent == UPDATES {
+    let until = Instant::now() + LASTS;
+    Sse::new(stream::unfold(state, move |state| async move {
+        if Instant::now() >= until {
             return None;
         }
         tokio::time::sleep(UPDATE_EVERY).await;
@@ -52,6 +53,6 @@ pub(super) async fn live(
             // The last values stay, and the page says that they are old.
             Err(_) => Event::default().event("away").data("the broker cannot be reached"),
         };
-        Some((Ok(event), (state, sent + 1)))
+        Some((Ok(event), state))
     }))
 }

@@ -195,7 +195,10 @@ fn in_words(phase: &Phase) -> (String, bool) {
         Phase::Failed { error: ParkedError::Stopped, .. } => {
             ("It was stopped before it moved any message.".to_owned(), true)
         }
-        Phase::Failed { error, .. } => (format!("It failed: {error}. Nothing is lost."), true),
+        Phase::Failed { error: error @ ParkedError::Incomplete { .. }, .. } => {
+            (format!("It ended early: {error}."), true)
+        }
+        Phase::Failed { error, .. } => (format!("It failed: {error}. What it has not moved is where it was."), true),
     }
 }
 
@@ -284,6 +287,14 @@ mod tests {
         assert!(words.contains("6fa15d2d04c8") && !words.contains(SOME_STAY), "{words}");
         let (words, _) = ended(tally(3, 2), fates(2, 1));
         assert!(words.contains("fate is known") && words.ends_with(SOME_STAY), "{words}");
+    }
+
+    #[test]
+    fn a_run_that_did_not_find_all_messages_does_not_say_that_it_is_done() {
+        let error = ParkedError::Incomplete { queue: "orders.parked".to_owned(), looked_at: 380, wanted: 400 };
+        let (words, is_bad) = in_words(&Phase::Failed { error, seen: None });
+        assert!(is_bad && words.starts_with("It ended early: only 380 of 400 messages"), "{words}");
+        assert!(words.ends_with("run it again."), "{words}");
     }
 
     #[test]
