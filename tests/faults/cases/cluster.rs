@@ -235,7 +235,7 @@ pub(crate) async fn home_node(ground: Ground) -> Account {
     lab.send(50, Does::Succeed).await;
     cluster.stop(2).await.unwrap();
     let mut service = lab.service();
-    eventually(SOON, "the service waits", async || service.log().contains("trying again")).await.unwrap();
+    eventually(SOON, "the service waits", async || service.log().contains("not consuming; retrying")).await.unwrap();
     let client = lab.client().await;
     eventually(SOON, "the other queue is declared", async || {
         client.depth(&lab.config.queues[OTHER].name).await.is_ok()

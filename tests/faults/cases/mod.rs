@@ -225,6 +225,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Broker, "a disk alarm is raised and cleared", limits::disk).long_only(),
         case(Broker, "the service stops while the broker is frozen", shutdown::while_the_broker_is_frozen),
         case(Broker, "the service stops during an alarm", shutdown::during_an_alarm),
+        case(Broker, "the consuming connection is lost during an alarm", stalls::an_alarm_and_cut),
         case(Broker, "handlers are slower together than the ack timeout", stalls::slower_than_the_ack_timeout)
             .long_only(),
         case(Broker, "an alarm lasts longer than the ack timeout", stalls::an_alarm_longer_than_the_ack_timeout)

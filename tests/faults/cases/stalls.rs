@@ -57,6 +57,47 @@ pub(crate) async fn refused(lab: &Lab, parked: &str) {
     assert_eq!(missing().await, Ok(true), "copies are still refused");
 }
 
+/// The consuming connection is lost during an alarm, long after it was opened. The backlog is consumed all the same: it may be why the alarm
+/// lasts.
+pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
+    const CONSUMER_TIMEOUT: Duration = Duration::from_secs(20);
+    let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 20000")).await;
+    let mut lab = ground.lab_on("alarm-and-cut", broker.clone());
+    lab.config.ack_timeout = CONSUMER_TIMEOUT;
+    (lab.work_mut().handler_timeout, lab.work_mut().concurrency) = (CONSUMER_TIMEOUT / 2, 5);
+    lab.declare().await;
+    let (mut service, proxy) = lab.service_behind().await;
+    lab.recovers(RECOVERY).await;
+    // Long enough for the connection to have been lost over an ack timeout.
+    lasts(CONSUMER_TIMEOUT * 3 / 4).await;
+    let fails = lab.send(1, Does::GateFail).await;
+    lab.started(4).await;
+    lab.send(400, Does::Slow(300)).await;
+    broker.rabbitmqctl(&MEMORY.raise).await.unwrap();
+    alarm_is_on(&broker, MEMORY.resource).await;
+    service.go().await;
+    blocked(&broker, "service").await;
+    let cut = Instant::now();
+    broken(&proxy.connection(0).unwrap(), ProxyConnection::reset).await;
+    replaced(&proxy, 2).await;
+    let left = lab.record().ended().len();
+    let goes_on = async || {
+        let ended = lab.record().ended().len();
+        if ended >= left + 30 { Ok(true) } else { Err(format!("{left} messages were handled before, {ended} by now")) }
+    };
+    eventually(CONSUMER_TIMEOUT / 2, "the backlog is consumed during the alarm", goes_on).await.unwrap();
+    // It would wait for the alarm for nearly as long as the timeout.
+    assert!(cut.elapsed() < CONSUMER_TIMEOUT * 3 / 4, "the queue was not consumed for {:?}", cut.elapsed());
+    alarm_is_on(&broker, MEMORY.resource).await;
+    assert!(!lab.record().ended().contains(&fails), "no copy was taken");
+    broker.rabbitmqctl(&MEMORY.clear).await.unwrap();
+    no_alarm_is_on(&broker).await;
+    lab.recovers(RECOVERY).await;
+    lab.settled(SOON).await;
+    service.stop().await;
+    lab.close(Allowed::losses(1, 100)).await
+}
+
 /// The permission to write to the park exchange is revoked while the service runs, and granted again. Messages that do not need it
 /// continue in the meantime.
 pub(crate) async fn one_right_taken(ground: Ground) -> Account {
