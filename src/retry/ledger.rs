@@ -257,6 +257,25 @@ mod tests {
     }
 
     #[test]
+    fn what_this_process_holds_for_the_next_attempt_has_left_its_last_wait_behind() {
+        let wait = |since| Wait { since, due: since + millis(300), leg: millis(100), path: Path::Hold };
+        let before = Ledger {
+            attempts: 3,
+            redeliveries: Some(2),
+            wait: Some(wait(NOW)),
+            wait_unfinished: Some(NOW),
+            ..crate::retry::decision::tests::fresh()
+        };
+        let failure = Failure::transient("busy");
+        let next = Some(wait(NOW + millis(300)));
+        let waits = before.held(Some(&failure), next, false, NOW);
+        assert_eq!((waits.redeliveries, waits.wait, waits.wait_unfinished, waits.attempt()), (Some(0), next, None, 7));
+        let at_once = before.held(Some(&failure), None, false, NOW);
+        assert_eq!((at_once.redeliveries, at_once.wait, at_once.attempt()), (Some(3), None, 7));
+        assert_eq!([waits, at_once].map(|ledger| ledger.errors.len()), [1, 1]);
+    }
+
+    #[test]
     fn the_oldest_failures_make_room_when_there_are_eleven_or_more_than_eight_kibibytes() {
         let after_each = |records: &[usize]| {
             let mut ledger = crate::retry::decision::tests::fresh();

@@ -328,6 +328,15 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_takes_over_the_ladder_of_its_namespace() {
+        let policy = RetryPolicy::checked(PolicyValues { strategy: WaitStrategy::Ladder, ..values() }).unwrap();
+        let other = Ladder::new(Duration::from_secs(2), 4, Duration::from_secs(7_200));
+        assert_ne!(other, ladder());
+        let policy = policy.on_ladder(other).unwrap();
+        assert_eq!((policy.strategy, policy.ladder), (Strategy::Ladder(other), other));
+    }
+
+    #[test]
     fn a_policy_has_the_values_that_it_was_made_of() {
         let RetryPolicy {
             delivery_limit,

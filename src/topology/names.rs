@@ -143,3 +143,34 @@ impl Names {
         format!("{}.stray", self.namespace)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_of_a_copy_has_what_holds_it_and_what_brings_it_home() {
+        let (names, seconds) = (Names::new("ns"), Duration::from_secs);
+        let of = |path, leg| (names.holder(path, seconds(leg)), names.home(path, seconds(leg)));
+        let check = |path, leg, holder: &str, home: &str| {
+            assert_eq!(of(path, leg), (holder.to_owned(), home.to_owned()), "{path:?}");
+        };
+        check(Path::Tier, 5, "ns.wait.5000", "ns.return");
+        // Five seconds are a rung of four and a rung of one.
+        check(Path::Ladder { rung: seconds(1) }, 5, "ns.ladder", "ns.after.1000");
+        check(Path::Delayed, 5, "ns.delay", "ns.delay");
+    }
+
+    #[test]
+    fn an_operators_names_belong_to_the_namespace_and_are_as_short_as_the_broker_demands() {
+        let names = Names::new("ns");
+        let others = [names.report(), names.discarded(), names.operator_fates("run"), names.operator_probe("run")];
+        assert_eq!(others, ["ns.report", "ns.discarded", "ns.op.fates.run", "ns.op.probe.run"]);
+        let lock = |letter: &str, length| names.operator_lock(&letter.repeat(length));
+        assert_eq!(lock("x", 3), "ns.op.lock.xxx");
+        assert_eq!(lock("x", 244), format!("ns.op.lock.{}", "x".repeat(244)), "255 bytes");
+        assert_eq!(lock("x", 245).len(), "ns.op.lock.".len() + 16);
+        assert_ne!(lock("x", 245), lock("y", 245));
+        assert_eq!(lock("x", 245), lock("x", 245));
+    }
+}

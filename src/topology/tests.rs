@@ -112,6 +112,17 @@ fn queues_share_the_tiers_of_their_namespace() {
 }
 
 #[test]
+fn what_an_operator_discards_is_kept_for_seven_days_and_then_deleted() {
+    let keeps = "x-delivery-limit=2147483648 x-message-ttl=604800000 x-overflow=reject-publish x-queue-type=quorum";
+    let expected = [
+        "exchange ns.discarded fanout alternate-exchange=ns.stray".to_owned(),
+        format!("queue ns.discarded discarded own {keeps}"),
+        "bind ns.discarded -> ns.discarded \"\"".to_owned(),
+    ];
+    assert_eq!(listing(&discarded(&Names::new("ns"))), expected);
+}
+
+#[test]
 fn two_namespaces_share_nothing_but_work_queues() {
     let names = |namespace: &str| {
         let mut settings = settings(&[500]);

@@ -131,6 +131,8 @@ mod tests {
         assert!(!standard().is_too_high());
         // 34 rungs are rounded up to 64, which is 59 days.
         assert!(Ladder::new(seconds(80_000), 1, MAX_DELAY).is_too_high());
+        let of_one_rung = |ttl| Ladder::new(Duration::from_millis(ttl), 1, MAX_DELAY);
+        assert_eq!([MAX_TTL, MAX_TTL + 1].map(|ttl| of_one_rung(ttl).is_too_high()), [false, true]);
     }
 
     proptest! {

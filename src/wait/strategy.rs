@@ -188,3 +188,24 @@ impl Strategy {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_strategy_has_the_word_that_settings_use() {
+        use WaitStrategy::{DelayedExchange, InProcess, Ladder, Native, Tiers};
+        for strategy in [Tiers, Ladder, DelayedExchange, Native, InProcess] {
+            assert_eq!(serde_json::to_value(strategy).unwrap(), strategy.as_str());
+            assert_eq!(strategy.to_string(), strategy.as_str());
+        }
+    }
+
+    #[test]
+    fn a_process_may_hold_a_message_for_the_longest_delay_that_there_is() {
+        let total = |delay| Strategy::InProcess.route(delay).map(|route| route.total);
+        assert_eq!(total(MAX_DELAY), Some(MAX_DELAY));
+        assert_eq!(total(MAX_DELAY + Duration::from_nanos(1)), None);
+    }
+}

@@ -22,7 +22,7 @@ use super::{
     url::without_password,
 };
 use crate::broker::channel::open_channel;
-use crate::broker::look::look_at;
+use crate::broker::look::{LONGEST, look};
 
 /// The time limit of every call, because a broker without a majority does not answer at all.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -335,12 +335,15 @@ impl Client {
     /// How many messages are ready in the queue. Those that a consumer holds do not count.
     ///
     /// # Errors
-    /// When the queue does not exist.
+    /// When the queue does not exist, or its leader does not answer.
     pub async fn depth(&self, queue: &str) -> Result<u32, ClientError> {
         let name = short(queue)?;
-        self.once(|| format!("look at queue {queue}"), async |channel| look_at(channel, &name).await)
-            .await
-            .map(|queue| queue.message_count())
+        let what = || format!("look at queue {queue}");
+        let (seen, answers) = self.once(what, async |channel| look(channel, &name, LONGEST).await).await?;
+        if !answers {
+            return Err(ClientError::Broker { what: what(), reason: "its leader does not answer".to_owned() });
+        }
+        Ok(seen.message_count())
     }
 
     /// Deletes the queue with everything in it. It is not an error if the queue does not exist.

@@ -127,8 +127,10 @@ fn the_brokers_count_is_believed_only_of_a_message_that_was_given_back() {
     let check = |redelivered, counts_deliveries, entries: &[(&str, i64)], expected| {
         let sent = headers(entries.iter().map(|(name, number)| (*name, AMQPValue::LongLongInt(*number))));
         let delivery = Delivery { redelivered, ..delivered("shop", properties(sent)) };
-        let (delivery, _) = read_by(&Contract { counts_deliveries, ..contract() }, delivery);
-        assert_eq!(delivery.ledger.redeliveries, expected, "{redelivered} {entries:?}");
+        let contract = Contract { counts_deliveries, ..contract() };
+        let (delivery, _) = read_by(&contract, delivery);
+        let of_the_broker = contract.redeliveries_of(&delivery);
+        assert_eq!([delivery.ledger.redeliveries, of_the_broker], [expected; 2], "{redelivered} {entries:?}");
     };
     check(false, true, &[("x-delivery-count", 7)], Some(0));
     check(true, true, &[("x-delivery-count", 7)], Some(7));

@@ -136,6 +136,8 @@ fn a_message_that_was_only_deferred_has_used_up_none_of_its_waits() {
     let (back, _) = read_by(&contract(), delivered(RETURN, copy));
     assert_eq!((back.ledger.hop, back.ledger.defers, back.ledger.attempts), (0, 1, 0));
     assert!(back.ledger.is_copy);
+    let copy = contract().checked_wait_copy(&first, &fresh(), a_wait(), &TraceHeaders::default()).unwrap();
+    assert!(!copy.headers().as_ref().unwrap().contains_key(DEFERS));
 }
 
 proptest! {
