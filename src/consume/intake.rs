@@ -294,23 +294,24 @@ impl Slot {
 
     /// The delivery stays in this process until its next attempt. A service that is stopping makes none, and hands it back.
     fn hold(mut self, held: Held) {
-        let Some(ticket) = self.ticket.take() else { return };
         let (intake, due) = (&self.intake, held.due);
-        let (not_held, until) = intake.change(|inbox, now| {
-            let not_held = if intake.stopping.load(Ordering::Relaxed) {
-                inbox.finish(ticket, now);
-                Some(held.unacked)
-            } else {
-                inbox.hold(ticket, held.unacked, due.into_std(), now)
-            };
-            (not_held, [inbox.quiet_until(), inbox.stands_still_until(now)])
+        let mut unheld = Some(held.unacked);
+        let until = intake.change(|inbox, now| {
+            if !intake.stopping.load(Ordering::Relaxed)
+                && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take())
+            {
+                // Given back if its channel is gone, and then the broker has it again anyway.
+                inbox.hold(ticket, unacked, due.into_std(), now);
+            }
+            [inbox.quiet_until(), inbox.stands_still_until(now)]
         });
+        if let Some(unacked) = unheld {
+            // Its slot is still taken, so the shutdown waits for this.
+            return hand_back_last(&unacked);
+        }
         intake.finished.notify_waiters();
         for at in until.into_iter().flatten().chain([due.into_std()]) {
             intake.tick_at(at);
-        }
-        if let Some(unacked) = not_held.filter(|_| intake.stopping.load(Ordering::Relaxed)) {
-            hand_back_last(&unacked);
         }
     }
 }
@@ -318,7 +319,9 @@ impl Slot {
 /// Hands back a delivery whose handler ended while the service was stopping.
 fn hand_back_last(unacked: &Unacked) {
     // An ordered queue's deliveries go back, in their order, when the channel closes.
-    if !unacked.context.config.order.is_kept() && unacked.hand_back() {
+    let goes_back =
+        if unacked.context.config.order.is_kept() { !unacked.settler.lost.is_cancelled() } else { unacked.hand_back() };
+    if goes_back {
         unacked.context.summary.update(|summary| summary.handed_back += 1);
     }
 }

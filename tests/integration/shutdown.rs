@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use rehop::settings::{Order, WaitStrategy};
 use rehop::testing::{Publish, eventually};
-use rehop::{Failure, Stopped};
+use rehop::{Consumer, Failure, Message, Raw, Stopped};
 use tokio::sync::Semaphore;
 
 use crate::support::frame_hold::Held;
-use crate::support::{Fixture, Log, PROMPTLY, SOON};
+use crate::support::{Fixture, Log, PROMPTLY, Running, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_handler_has_seen_is_handed_back_and_running_handlers_finish() {
@@ -43,6 +45,38 @@ async fn a_running_handler_that_fails_during_the_shutdown_is_settled_like_any_ot
     assert_eq!(stopping.ended().await.unwrap().parked.values().sum::<u64>(), 1);
     assert_eq!(fixture.drain_parked(1).await[0].headers["rehop-reason"], "permanent");
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0, "its ack arrived too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_would_wait_in_the_process_is_handed_back_and_counted_if_the_service_is_stopping() {
+    for order in [Order::None, Order::Queue] {
+        let mut fixture = Fixture::new("holds-late").await;
+        fixture.retry().strategy = Some(WaitStrategy::InProcess);
+        fixture.consume().order = Some(order);
+        let (gate, started) = (Arc::new(Semaphore::new(0)), Log::default());
+        let (pass, log) = (gate.clone(), started.clone());
+        let handler = move |_: Message<Bytes>| {
+            let (pass, log) = (pass.clone(), log.clone());
+            async move {
+                log.push(());
+                pass.acquire().await.unwrap().forget();
+                Err::<(), _>(Failure::transient("late"))
+            }
+        };
+        let service =
+            fixture.connect().await.with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+        let status = service.status();
+        let run = Running::start(service);
+        fixture.is_declared(&fixture.queue).await;
+        fixture.publish("x").await;
+        started.reaches(1).await;
+        let stopping = run.begin_stop();
+        eventually(SOON, "it is stopping", async || Ok::<_, String>(!status.is_ready())).await.unwrap();
+        gate.add_permits(1);
+        let summary = stopping.ended().await.unwrap();
+        assert_eq!((summary.handed_back, summary.unfinished), (1, 0), "{summary}");
+        fixture.has_depth(&fixture.queue, 1).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
