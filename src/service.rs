@@ -218,6 +218,7 @@ impl Service {
                 answer_timeout: consuming.answer_timeout(),
                 ack_timeout: AckTimeout::new(ack_timeout),
                 unsettled: Mutex::new(unsettled),
+                pause_until: Mutex::default(),
             };
             workers.spawn(Worker { queue, consuming: consuming.clone() }.run());
         }

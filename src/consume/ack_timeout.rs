@@ -75,7 +75,7 @@ pub(crate) fn named_in(problem: &str) -> Option<Duration> {
 const ACK_TIMEOUT: &str = "delivery acknowledgement on channel";
 
 /// A shorter time is more likely that of another delivery than a timeout.
-const SHORTEST_UNNAMED: Duration = Duration::from_secs(5);
+pub(crate) const SHORTEST_UNNAMED: Duration = Duration::from_secs(5);
 
 /// The deliveries of a channel that are not settled, the oldest first.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::look::{leader_answers, silent_leader};
 use crate::broker::queued::queued;
-use crate::consume::ack_timeout::{AckTimeout, Unsettled, is_ack_timeout, named_in};
+use crate::consume::ack_timeout::{AckTimeout, SHORTEST_UNNAMED, Unsettled, is_ack_timeout, named_in};
 use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{Fingerprint as _, QueueIndex, is_near_limit};
@@ -62,22 +62,36 @@ pub(crate) struct WorkQueue {
     pub(crate) ack_timeout: AckTimeout,
     /// What this process may hold for long; nothing with other strategies than `in-process`.
     pub(crate) unsettled: Mutex<Unsettled>,
+    /// Until when an alarm keeps the queue from being consumed, because of an ack timeout.
+    pub(crate) pause_until: Mutex<Option<Instant>>,
 }
 
 impl WorkQueue {
-    /// To be called after an ack timeout. Waits until the broker takes copies again: what cannot be copied is held, so the next timeout
-    /// would charge all that is held. Waits no longer than the ack timeout, because an alarm may last until this queue is consumed.
+    /// The broker's ack timeout has taken messages back, or may have. What cannot be copied is held, so during an alarm the next timeout
+    /// would charge all that is held.
+    fn pause_for_alarm(&self) {
+        let until = Instant::now() + self.ack_timeout.settle_limit();
+        self.pause_until().get_or_insert(until);
+    }
+
+    /// After an ack timeout, waits until the broker takes copies again. No longer than the timeout, because an alarm may last until this
+    /// queue is consumed.
     pub(crate) async fn wait_for_alarm_to_end(&self) {
-        let limit = self.ack_timeout.settle_limit();
+        let Some(until) = *self.pause_until() else { return };
         if self.publishing.state().is_blocked {
-            let queue = &self.context.config.queue;
+            let (queue, limit) = (&self.context.config.queue, until.saturating_duration_since(Instant::now()));
             tracing::warn!(
                 queue,
                 "messages may have been held for longer than the broker's consumer_timeout, because the broker blocks the publishing \
                  connection, as during an alarm; consuming again when this ends, in {limit:.0?} at the latest"
             );
         }
-        let _ = tokio::time::timeout(limit, self.publishing.unblocked()).await;
+        let _ = tokio::time::timeout_at(until, self.publishing.unblocked()).await;
+        *self.pause_until() = None;
+    }
+
+    fn pause_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.pause_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,8 +107,6 @@ pub(crate) struct Session<'a> {
     arrived: Vec<Incoming>,
     has_taken: bool,
     opened: Instant,
-    /// The broker's ack timeout may have ended it.
-    may_have_timed_out: bool,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     lost: CancellationToken,
@@ -118,6 +130,10 @@ const DELETION: Duration = Duration::from_millis(300);
 const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's \
     consumer_timeout, which broker.consumer_timeout should say";
 
+/// The client tells the reason to subscriptions alone (lapin 4.12).
+const CLOSED_UNSEEN: &str = "the channel was closed while it had no subscription, most likely because a message was not settled within \
+    the broker's consumer_timeout";
+
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
     pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<Connection>) -> Result<Self, Error> {
@@ -136,7 +152,6 @@ impl<'a> Session<'a> {
             arrived: Vec::new(),
             has_taken: false,
             opened: Instant::now(),
-            may_have_timed_out: false,
             is_consuming: false,
             _lost_with_the_session: lost.clone().drop_guard(),
             lost,
@@ -167,11 +182,6 @@ impl<'a> Session<'a> {
     /// Whether anything was delivered.
     pub(crate) fn has_taken(&self) -> bool {
         self.has_taken
-    }
-
-    /// Whether it has ended because of the broker's ack timeout, as far as this is known.
-    pub(crate) fn may_have_timed_out(&self) -> bool {
-        self.may_have_timed_out
     }
 
     /// Consumes until the channel is lost or the shutdown is requested.
@@ -359,18 +369,31 @@ impl<'a> Session<'a> {
     /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
     /// it was the ack timeout, it is noted.
     fn reason_for(&mut self, error: Error) -> Error {
+        let (is_closed_unseen, is_connected) = (self.is_closed_unseen(), self.connection.status().connected());
         let error = match self.subscriptions.error() {
             Some(told) => self.lost_by(Problem::from(&told)),
+            None if is_closed_unseen => self.lost_by(CLOSED_UNSEEN.to_owned().into()),
             None => error,
         };
-        if let Error::Lost { problem, .. } = &error
-            && is_ack_timeout(&problem.to_string())
-        {
-            self.may_have_timed_out = true;
-            let unnamed = || self.unsettled().unnamed(Instant::now().into_std());
-            self.taken_back_after(named_in(&problem.to_string()).or_else(unnamed));
+        let text = error.to_string();
+        if is_closed_unseen || is_ack_timeout(&text) {
+            self.queue.pause_for_alarm();
+            let is_certain = is_connected || is_ack_timeout(&text);
+            let unnamed = || self.unsettled().unnamed(Instant::now().into_std()).filter(|_| is_certain);
+            self.taken_back_after(named_in(&text).or_else(unnamed));
         }
         error
+    }
+
+    /// Whether the broker has closed the channel while it had no subscription to tell why, most likely over the ack timeout.
+    fn is_closed_unseen(&self) -> bool {
+        if self.channel.status().connected() || !self.subscriptions.streams.is_empty() {
+            return false;
+        }
+        let held = self.held_for();
+        // If several messages are late, 4.3 closes the channel several times, over which lapin (4.12) gives up the connection. A connection
+        // can be lost for other reasons, too.
+        self.queue.ack_timeout.may_be_over(held) || self.connection.status().connected() && held >= SHORTEST_UNNAMED
     }
 
     /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
@@ -413,23 +436,31 @@ impl<'a> Session<'a> {
     /// unless its queue is gone. With delayed retries it stays: the broker would count it, or make it wait.
     async fn cancelled(&mut self) -> Result<(), Error> {
         self.check_channel()?;
+        let error = self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
         let may_have_timed_out = self.queue.ack_timeout.may_be_over(self.held_for());
         if self.is_ordered() {
-            self.may_have_timed_out = may_have_timed_out;
+            if may_have_timed_out {
+                self.queue.pause_for_alarm();
+            }
             // Another process may be active by now. Only a closed channel gives back what is held here.
-            return Err(self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into()));
+            return Err(error);
         }
         self.unsubscribe().await?;
         tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
+        self.queue.context.not_consuming(Some(&error));
+        self.is_consuming = false;
         let is_native = self.queue.context.config.policy.strategy.kind() == WaitStrategy::Native;
-        if self.still_exists().await && !is_native {
+        let exists = self.still_exists().await;
+        if exists && !is_native {
             let unseen = self.queue.intake.take_unseen(self.queue.index);
             self.hand_back(&unseen, "the broker cancelled their subscription");
         }
+        // The broker's timeout may be shorter than that of the settings.
+        if may_have_timed_out || exists && self.held_for() >= SHORTEST_UNNAMED {
+            self.queue.pause_for_alarm();
+        }
         let declare = async {
-            if may_have_timed_out {
-                self.queue.wait_for_alarm_to_end().await;
-            }
+            self.queue.wait_for_alarm_to_end().await;
             self.queue.keeper.declare(&self.connection, &self.queue.topology).await
         };
         // Without a subscription, nothing else notices that the channel is gone. Then no copy may be sent of what it has brought.
@@ -438,13 +469,11 @@ impl<'a> Session<'a> {
                 tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
             }
         };
-        let declared = tokio::select! {
+        tokio::select! {
             () = self.queue.shutdown.requested() => Ok(()),
             () = gone => self.check_channel(),
             declared = declare => declared,
-        };
-        self.may_have_timed_out = may_have_timed_out && declared.is_err();
-        declared
+        }
     }
 
     /// Whether the queue is there each time until the broker would have deleted it. What came from a deleted queue can go back nowhere,
@@ -492,7 +521,7 @@ impl<'a> Session<'a> {
         self.queue.intake.tick();
         self.resize().await?;
         if self.queue.intake.is_overdue(self.queue.index) {
-            self.may_have_timed_out = true;
+            self.queue.pause_for_alarm();
             let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
                            all in its order";
             return Err(self.lost_by(problem.to_owned().into()));

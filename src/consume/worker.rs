@@ -26,12 +26,12 @@ impl Worker {
     /// Only before the first session has opened. After that, every failure is retried until the shutdown.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
-        let (mut failures, mut started, mut may_have_timed_out) = (0, false, false);
+        let (mut failures, mut started) = (0, false);
         loop {
             let opened = tokio::select! {
                 biased;
                 () = shutdown.requested() => break,
-                opened = self.open(may_have_timed_out) => opened,
+                opened = self.open() => opened,
             };
             let error = match opened {
                 Err(error) if !started && !error.is_transient() => return Err(error),
@@ -46,7 +46,6 @@ impl Worker {
                             return Ok(());
                         }
                         SessionEnd::Lost(error) => {
-                            may_have_timed_out = session.may_have_timed_out();
                             let is_unanswered = matches!(error, Error::Timeout { .. });
                             if session.has_taken() || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
                                 failures = 0;
@@ -68,14 +67,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens a session. If the broker's ack timeout may have ended the one before, waits for the end of an alarm first.
+    /// Opens a session. After an ack timeout, waits for the end of an alarm first.
     ///
     /// An ordered queue's handlers of the session before must have ended: its messages come again.
-    async fn open(&self, may_have_timed_out: bool) -> Result<Session<'_>, Error> {
+    async fn open(&self) -> Result<Session<'_>, Error> {
         self.queue.intake.all_dropped(self.queue.index).await;
-        if may_have_timed_out {
-            self.queue.wait_for_alarm_to_end().await;
-        }
+        self.queue.wait_for_alarm_to_end().await;
         let connection = self.consuming.get().await?;
         let opened = Session::open(&self.queue, connection.clone()).await;
         match &opened {

@@ -144,9 +144,11 @@ impl<'a> Carrier<'a> {
             let _ = reading.await;
         }
         let drained = self.drain(look, under_way).await;
-        let end = end?;
-        drained?;
-        Ok(end)
+        match end {
+            // To run it again repeats what was copied and not confirmed, so that has to be said first.
+            Err(ParkedError::Incomplete { .. }) | Ok(_) => drained.and(end),
+            Err(error) => Err(error),
+        }
     }
 
     async fn go_through(

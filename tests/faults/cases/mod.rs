@@ -228,8 +228,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Broker, "the consuming connection is lost during an alarm", stalls::an_alarm_and_cut),
         case(Broker, "handlers are slower together than the ack timeout", stalls::slower_than_the_ack_timeout)
             .long_only(),
-        case(Broker, "an alarm lasts longer than the ack timeout", stalls::an_alarm_longer_than_the_ack_timeout)
-            .long_only(),
+        case(Broker, "an alarm lasts longer than the ack timeout", stalls::an_alarm_longer_than_the_ack_timeout),
         case(
             Machine,
             "ten messages that kill their process park themselves and no innocent, on a busy machine",
