@@ -287,8 +287,9 @@ async fn supervise(
             () = &mut requested => shutdown.request(),
             () = shutdown.over() => {
                 let unfinished = intake.running_in_all() as u64;
-                summary.update(|summary| summary.overrun(unfinished));
+                // A worker counts its own as well, so it must have ended.
                 workers.shutdown().await;
+                summary.update(|summary| summary.overrun(unfinished));
                 return ended;
             }
             worker = workers.join_next() => match worker {

@@ -10,6 +10,8 @@ use lapin::tcp::{AsyncTcpStream, OwnedIdentity, OwnedTLSConfig};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{Connection, ConnectionProperties, ErrorKind};
 use socket2::{SockRef, Socket};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::error::{Error, Problem};
@@ -42,7 +44,14 @@ pub(super) async fn open(
             _ => None,
         };
         let hang_up = HangUp(socket);
-        let stream = if encrypted { stream.into_tls(&host, tls.as_ref()).await? } else { stream };
+        let stream = if encrypted {
+            // It reads the certificates of the system from files, which may take long.
+            let handle = Handle::current();
+            let handshake = spawn_blocking(move || handle.block_on(stream.into_tls(&host, tls.as_ref())));
+            handshake.await.map_err(io::Error::from)??
+        } else {
+            stream
+        };
         let stream = Mutex::new(Some(stream));
         let hand_over = async move |_, _| {
             let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();

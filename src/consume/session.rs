@@ -223,11 +223,10 @@ impl<'a> Session<'a> {
         let Session { queue, channel, .. } = self;
         let settled = async {
             queue.intake.all_dropped(queue.index).await;
-            self.send_settlements();
-            tokio::time::sleep(CLOSE_DELAY).await;
+            self.settle().await
         };
         // In vain if a handler blocks its thread; then dropping the session closes the channel, and so the connection is not waited for.
-        if tokio::time::timeout(queue.answer_timeout, settled).await.is_ok() {
+        if tokio::time::timeout(queue.answer_timeout + CLOSE_DELAY, settled).await == Ok(true) {
             // Without an answer the connection is gone, or soon will be.
             let _ = queue
                 .shutdown
@@ -236,8 +235,16 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Sends the acks, rejects and nacks that were collected, and waits until the broker has carried them out. A busy broker reads them
+    /// late, and would forget those that it reads together with the close. False without an answer: the channel is gone, or soon will be.
+    pub(crate) async fn settle(&self) -> bool {
+        let is_answered = self.answer("settling", self.settling_channel.round_trip()).await.is_ok();
+        tokio::time::sleep(CLOSE_DELAY).await;
+        is_answered
+    }
+
     /// Sends the acks, rejects and nacks that were collected.
-    pub(crate) fn send_settlements(&self) {
+    fn send_settlements(&self) {
         self.settling_channel.send();
     }
 

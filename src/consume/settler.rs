@@ -56,7 +56,7 @@ impl Settler {
         let Some(channel) = self.channel.upgrade() else { return false };
         let answered = channel.round_trip();
         drop(channel);
-        let is_answered = answered.await;
+        let is_answered = answered.await.is_ok();
         tokio::time::sleep(CLOSE_DELAY).await;
         is_answered
     }
@@ -121,10 +121,10 @@ impl SettlingChannel {
 
     /// Sends what was collected, and asks for an answer, which comes after the broker has read that. The question asks for deliveries to
     /// go on, as they do anyway.
-    fn round_trip(&self) -> impl Future<Output = bool> + use<> {
+    pub(crate) fn round_trip(&self) -> impl Future<Output = lapin::Result<bool>> + use<> {
         self.send();
         let channel = self.channel.clone();
-        async move { channel.channel_flow(ChannelFlowOptions { active: true }).await.is_ok() }
+        async move { channel.channel_flow(ChannelFlowOptions { active: true }).await }
     }
 
     /// Sends what was collected. A session that closes calls this, because the task that would do it may not have run.

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use crate::broker::connection::{Link, pause};
 use crate::consume::session::{Session, SessionEnd, WorkQueue};
-use crate::consume::settler::CLOSE_DELAY;
 use crate::consume::summary::Stopped;
 use crate::error::Error;
 
@@ -99,8 +98,7 @@ impl Worker {
         if session.is_ordered() {
             session.close().await;
         } else {
-            session.send_settlements();
-            shutdown.within(tokio::time::sleep(CLOSE_DELAY)).await;
+            shutdown.within(session.settle()).await;
         }
     }
 }
