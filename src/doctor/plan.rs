@@ -231,7 +231,9 @@ fn sources<'a>(queue: &str, subject: &'a Subject) -> Vec<&'a str> {
 }
 
 fn work_steps(name: &str, differences: &[Difference], subject: &Subject) -> Vec<String> {
-    let foreign = differences.iter().any(|it| it.argument == "x-dead-letter-exchange" && it.found.ends_with(".park\""));
+    // In the broker's words a text is in single quotes.
+    let is_park = |found: &str| found.trim_matches(['"', '\'']).ends_with(".park");
+    let foreign = differences.iter().any(|it| it.argument == "x-dead-letter-exchange" && is_park(&it.found));
     let mut steps = Vec::new();
     if foreign {
         steps.push(

@@ -113,6 +113,23 @@ fn a_queue_that_was_declared_for_another_strategy_or_order_is_not_to_be_taken_as
     }
 }
 
+/// The management API and the broker put texts into different quotes.
+#[test]
+fn a_queue_of_another_namespace_is_recognised_by_its_dead_letter_exchange_whoever_shows_it() {
+    for (argument, found, is_another) in [
+        ("x-dead-letter-exchange", "\"billing.park\"", true),
+        ("x-dead-letter-exchange", "'billing.park'", true),
+        ("x-dead-letter-exchange", "'theirs'", false),
+        ("x-dead-letter-routing-key", "'billing.park'", false),
+    ] {
+        let plan = planned(|_, seen| {
+            seen.queues.get_mut("orders").unwrap().state = differs(argument, "'ns.park'", found);
+        });
+        let first = &part_of(&plan, "queue \"orders\"").steps[0];
+        assert_eq!(first.starts_with("it belongs to another namespace"), is_another, "{first}");
+    }
+}
+
 #[test]
 fn a_rung_of_the_ladder_is_unbound_from_every_exchange_that_leads_to_it() {
     let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
