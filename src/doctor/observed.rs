@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::timestamp::Timestamp;
-use crate::topology::{Argument, Arguments, CONSUMER_TIMEOUT, ExchangeKind};
+use crate::topology::{Argument, Arguments, CONSUMER_TIMEOUT, Exchange, ExchangeKind};
 
 /// What was seen.
 #[derive(Debug, Clone, Default)]
@@ -402,6 +402,16 @@ pub(super) fn differences(wanted: &Arguments, found: &Map<String, Value>) -> Vec
         wanted: "none".to_owned(),
         found: shown(value),
     }));
+    all
+}
+
+/// The same for an exchange, which may also be of another type.
+pub(super) fn exchange_differences(wanted: &Exchange, found: &ExchangeDetails) -> Vec<Difference> {
+    let mut all = differences(&wanted.arguments, &found.arguments);
+    if found.kind != wanted.kind.as_str() {
+        let (wanted, found) = (format!("{:?}", wanted.kind.as_str()), format!("{:?}", found.kind));
+        all.push(Difference { argument: "type".to_owned(), wanted, found });
+    }
     all
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::checks::{missing_bindings, missing_exchange_bindings};
-use super::observed::{Difference, Observed, State, differences};
+use super::observed::{Difference, Observed, State, differences, exchange_differences};
 use super::subject::Subject;
 use crate::settings::Declare;
 use crate::topology::{Queue, Role};
@@ -73,7 +73,7 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
     let mut parts = Vec::new();
     for exchange in &subject.topology.exchanges {
         let details = seen.management.as_ref().and_then(|management| management.exchanges.get(&exchange.name));
-        let shown = details.map(|details| differences(&exchange.arguments, &details.arguments));
+        let shown = details.map(|details| exchange_differences(exchange, details));
         let steps = |_: &[Difference]| exchange_steps(&exchange.name, subject);
         parts.push(part(format!("exchange {:?}", exchange.name), seen.exchanges.get(&exchange.name), shown, steps));
     }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{is_present, queue};
 use crate::doctor::check::Check;
-use crate::doctor::observed::{BindingDetails, Difference, Observed, State, differences, same};
+use crate::doctor::observed::{BindingDetails, Difference, Observed, State, differences, exchange_differences, same};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use crate::settings::Declare;
@@ -18,14 +18,7 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let mut found = Vec::new();
     for exchange in &subject.topology.exchanges {
         let details = seen.management.as_ref().and_then(|it| it.exchanges.get(&exchange.name));
-        let different = details.map(|details| {
-            let mut all = differences(&exchange.arguments, &details.arguments);
-            if details.kind != exchange.kind.as_str() {
-                let (wanted, found) = (format!("{:?}", exchange.kind.as_str()), format!("{:?}", details.kind));
-                all.push(Difference { argument: "type".to_owned(), wanted, found });
-            }
-            all
-        });
+        let different = details.map(|details| exchange_differences(exchange, details));
         let state = seen.exchanges.get(&exchange.name);
         of_state(&format!("exchange {:?}", exchange.name), Check::ExchangeMissing, state, different, &mut found);
     }

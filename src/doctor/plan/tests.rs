@@ -1,5 +1,7 @@
+use serde_json::json;
+
 use super::*;
-use crate::doctor::observed::QueueState;
+use crate::doctor::observed::{Management, QueueState};
 use crate::settings::Settings;
 
 fn planned(change: impl FnOnce(&mut Settings, &mut Observed)) -> Plan {
@@ -45,6 +47,37 @@ fn what_is_missing_is_created_unless_it_belongs_to_somebody_else() {
     assert_eq!(action("queue \"theirs\""), Action::Missing);
     assert_eq!(action("exchange \"shop\""), Action::Missing);
     assert!(!plan.is_in_place());
+}
+
+/// The broker names only the first difference, and none to a user who may not declare.
+#[test]
+fn what_the_management_api_shows_to_differ_is_refused_and_what_it_does_not_show_is_as_the_broker_says() {
+    let plan = planned(|settings, seen| {
+        let mut management = Management::default();
+        let topology = Subject::of(settings).unwrap().topology;
+        for queue in &topology.queues {
+            let details = json!({ "arguments": queue.arguments });
+            management.queues.insert(queue.name.clone(), serde_json::from_value(details).unwrap());
+        }
+        for exchange in &topology.exchanges {
+            let details = json!({ "type": exchange.kind, "arguments": exchange.arguments });
+            management.exchanges.insert(exchange.name.clone(), serde_json::from_value(details).unwrap());
+        }
+        management.exchanges.get_mut("ns.park").unwrap().kind = "topic".to_owned();
+        management.queues.get_mut("orders").unwrap().arguments.insert("x-max-length".to_owned(), 5.into());
+        seen.queues.get_mut("ns.stray").unwrap().state = differs("x-overflow", "'reject-publish'", "none");
+        management.bindings.insert("orders".to_owned(), Vec::new());
+        seen.management = Some(management);
+    });
+    let changed: Vec<_> = plan.parts.iter().filter(|part| part.action != Action::Keep).collect();
+    let told: Vec<_> = changed.iter().map(|part| (part.object.as_str(), part.action, part.because.as_str())).collect();
+    let expected = [
+        ("exchange \"ns.park\"", Action::Refuse, "type is \"topic\" and should be \"direct\""),
+        ("queue \"ns.stray\"", Action::Refuse, "x-overflow is none and should be 'reject-publish'"),
+        ("queue \"orders\"", Action::Refuse, "x-max-length is 5 and should be none"),
+        ("binding of queue \"orders\" to exchange \"ns.return\"", Action::Create, "it does not exist"),
+    ];
+    assert_eq!(told, expected);
 }
 
 #[test]
