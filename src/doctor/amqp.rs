@@ -9,7 +9,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ExchangeKind};
 
-use super::observed::{Denied, Difference, Observed, QueueState, State};
+use super::observed::{Denied, Difference, Observed, QueueState, State, declaring};
 use super::parked_since::parked_since;
 use super::subject::Subject;
 use crate::broker::answer::answer;
@@ -107,7 +107,7 @@ impl Eyes<'_> {
         for exchange in &subject.topology.exchanges {
             let Some(state @ State::Present { .. }) = seen.exchanges.get_mut(&exchange.name) else { continue };
             let alone = Topology { exchanges: vec![exchange.clone()], ..Topology::default() };
-            let what = format!("declaring exchange {:?}", exchange.name);
+            let what = declaring(&format!("exchange {:?}", exchange.name));
             let denied = self.compare_one(&alone, what, state).await?;
             note_denied(subject, &exchange.name, denied, seen);
         }
@@ -116,7 +116,7 @@ impl Eyes<'_> {
                 continue;
             };
             let alone = Topology { queues: vec![queue.clone()], ..Topology::default() };
-            let what = format!("declaring queue {:?}", queue.name);
+            let what = declaring(&format!("queue {:?}", queue.name));
             let denied = self.compare_one(&alone, what, state).await?;
             note_denied(subject, &queue.name, denied, seen);
         }

@@ -73,6 +73,19 @@ pub(super) struct Denied {
     pub(super) problem: String,
 }
 
+/// What is tried so that the broker compares an object, such as `queue "orders"`.
+pub(super) fn declaring(object: &str) -> String {
+    format!("declaring {object}")
+}
+
+impl Observed {
+    /// Why the user may not declare this object.
+    pub(super) fn denied_to_declare(&self, object: &str) -> Option<&str> {
+        let what = declaring(object);
+        self.denied.iter().find(|denied| denied.what == what).map(|denied| denied.problem.as_str())
+    }
+}
+
 /// An exchange or a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {

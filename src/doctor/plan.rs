@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::checks::{missing_bindings, missing_exchange_bindings};
+use super::checks::{LEAST_PERMISSIONS, missing_bindings, missing_exchange_bindings};
 use super::observed::{Difference, Observed, State, differences, exchange_differences};
 use super::subject::Subject;
 use crate::settings::Declare;
@@ -75,7 +75,8 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
         let details = seen.management.as_ref().and_then(|management| management.exchanges.get(&exchange.name));
         let shown = details.map(|details| exchange_differences(exchange, details));
         let steps = |_: &[Difference]| exchange_steps(&exchange.name, subject);
-        parts.push(part(format!("exchange {:?}", exchange.name), seen.exchanges.get(&exchange.name), shown, steps));
+        let state = seen.exchanges.get(&exchange.name);
+        parts.push(if_allowed(part(format!("exchange {:?}", exchange.name), state, shown, steps), seen));
     }
     for name in subject.foreign_exchanges() {
         if seen.exchanges.get(name) == Some(&State::Missing) {
@@ -94,7 +95,8 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
         }
         let details = seen.management.as_ref().and_then(|management| management.queues.get(&queue.name));
         let shown = details.map(|details| differences(&queue.arguments, &details.arguments));
-        parts.push(part(object, state, shown, |differences| queue_steps(queue, differences, subject)));
+        let planned = part(object, state, shown, |differences| queue_steps(queue, differences, subject));
+        parts.push(if_allowed(planned, seen));
     }
     parts.extend(missing_bindings(subject, seen).map(|binding| Planned {
         object: format!("binding of queue {:?} to exchange {:?}", binding.queue, binding.exchange),
@@ -144,6 +146,17 @@ fn part(
                 different.iter().map(|it| format!("{} is {} and should be {}", it.argument, it.found, it.wanted));
             planned(Action::Refuse, &each.collect::<Vec<_>>().join("; "), steps(&different))
         }
+    }
+}
+
+/// Without the permission, the broker refuses to declare also what is in place, and compares nothing.
+fn if_allowed(planned: Planned, seen: &Observed) -> Planned {
+    match seen.denied_to_declare(&planned.object) {
+        Some(problem) if planned.action == Action::Keep => {
+            let steps = vec![LEAST_PERMISSIONS.to_owned()];
+            Planned { action: Action::Refuse, because: problem.to_owned(), steps, ..planned }
+        }
+        _ => planned,
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn findings(subject: &Subject, seen: &Observed, now: Timestamp) -> Ve
 }
 
 pub(super) use limits::{argument_limit, delivery_limit};
-pub(super) use parts::{missing_bindings, missing_exchange_bindings};
+pub(super) use parts::{LEAST_PERMISSIONS, missing_bindings, missing_exchange_bindings};
 
 fn queue(name: &str) -> String {
     format!("queue {name:?}")

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::doctor::observed::{Management, QueueState};
+use crate::doctor::observed::{Denied, Management, QueueState, declaring};
 use crate::settings::Settings;
 
 fn planned(change: impl FnOnce(&mut Settings, &mut Observed)) -> Plan {
@@ -78,6 +78,22 @@ fn what_the_management_api_shows_to_differ_is_refused_and_what_it_does_not_show_
         ("binding of queue \"orders\" to exchange \"ns.return\"", Action::Create, "it does not exist"),
     ];
     assert_eq!(told, expected);
+}
+
+#[test]
+fn what_the_user_may_not_declare_is_refused_although_nothing_of_it_is_seen_to_differ() {
+    let plan = planned(|_, seen| {
+        seen.queues.get_mut("orders").unwrap().state = differs("x-delivery-limit", "'10'", "'3'");
+        let consuming = "consuming queue \"orders.parked\"".to_owned();
+        seen.denied = [declaring("exchange \"ns.park\""), declaring("queue \"orders\""), consuming]
+            .map(|what| Denied { what, problem: "ACCESS_REFUSED".to_owned() })
+            .to_vec();
+    });
+    let refused = plan.parts.iter().filter(|part| part.action == Action::Refuse);
+    let told: Vec<_> = refused.map(|part| (part.object.as_str(), part.because.as_str())).collect();
+    let differs = "x-delivery-limit is '3' and should be '10'";
+    assert_eq!(told, [("exchange \"ns.park\"", "ACCESS_REFUSED"), ("queue \"orders\"", differs)]);
+    assert_eq!(part_of(&plan, "exchange \"ns.park\"").steps, [LEAST_PERMISSIONS]);
 }
 
 #[test]
