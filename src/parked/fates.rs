@@ -176,7 +176,62 @@ impl FateStream {
 
 #[cfg(test)]
 mod tests {
+    use lapin::BasicProperties;
+
     use super::*;
+    use crate::retry::ledger::ErrorRecord;
+    use crate::timestamp::Timestamp;
+
+    fn receipt(number: u32, fate: &Fate) -> Delivery {
+        let mut delivery = Delivery::mock(1, "".into(), "".into(), false, Vec::new());
+        let receipt = Receipt { number, fate: fate.clone() };
+        delivery.properties = BasicProperties::default().with_headers(receipt.headers());
+        delivery
+    }
+
+    #[test]
+    fn what_a_consumer_tells_is_counted_and_what_has_parked_again_is_grouped() {
+        let (mut book, at) = (FateBook::default(), Timestamp::from_millis(1_700_000_000_000));
+        for size in [10, 20, 30, 40] {
+            book.expect(size);
+        }
+        let parked = |chain: &str| {
+            let [queue, chain_id, reason] = ["orders", chain, "exhausted"].map(str::to_owned);
+            let last_error = Some(ErrorRecord::new(at, 8, "busy", "order 7 is locked"));
+            Fate::Parked(Box::new(Parking { queue, chain_id, reason, at: Some(at), last_error }))
+        };
+        let mut told = Vec::new();
+        for (number, fate, expected) in [
+            (0, Fate::Waiting, [0, 0, 0, 1]),
+            (1, Fate::Handled, [1, 0, 0, 1]),
+            (2, Fate::Discarded, [1, 0, 1, 1]),
+            (3, parked("three"), [1, 1, 1, 1]),
+            (0, parked("zero"), [1, 2, 1, 0]),
+            // Ended already, and never sent.
+            (0, parked("zero"), [1, 2, 1, 0]),
+            (1, Fate::Waiting, [1, 2, 1, 0]),
+            (4, Fate::Handled, [1, 2, 1, 0]),
+        ] {
+            if let News::Parked(kind) = book.note(&receipt(number, &fate)) {
+                told.push(kind);
+            }
+            let Fates { handled, parked_again, discarded, waiting, .. } = book.fates;
+            assert_eq!([handled, parked_again, discarded, waiting], expected, "{number} {fate:?}");
+        }
+        let text = |text: &str| Some(text.to_owned());
+        let (class, error, destination) = (text("busy"), text("order <n> is locked"), text("orders"));
+        let kind = Kind { reason: "exhausted".to_owned(), class, error, destination };
+        let group = Group {
+            kind: kind.clone(),
+            count: 2,
+            bytes: 50,
+            oldest: Some(at),
+            newest: Some(at),
+            replayed_before: 2,
+            samples: ["three", "zero"].map(str::to_owned).to_vec(),
+        };
+        assert_eq!((told, book.into_groups()), (vec![kind.clone(), kind], vec![group]));
+    }
 
     #[test]
     fn a_fate_counts_once_and_a_message_that_is_not_sent_has_none() {

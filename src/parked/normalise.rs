@@ -199,6 +199,30 @@ mod tests {
     }
 
     #[test]
+    fn an_id_mixes_digits_and_letters_and_is_too_long_for_a_word() {
+        for (word, normal) in [
+            // Hexadecimal, with or without hyphens.
+            ("4bf92f35", "<id>"),
+            ("4bf9-2f35", "<id>"),
+            ("4bf92f3", "<n>bf<n>f<n>"),
+            ("deadbeef", "deadbeef"),
+            ("2024-05-01", "<n>-<n>-<n>"),
+            ("0x", "<n>x"),
+            // Of any letters.
+            ("NffrFeUfN123", "<id>"),
+            ("123456789xyz", "<id>"),
+            ("NffrFeUf123", "NffrFeUf<n>"),
+            ("NffrFeUfNV12", "NffrFeUfNV<n>"),
+            ("1234567890xy", "<n>xy"),
+            ("Nffr_eUfN123", "Nffr_eUfN<n>"),
+            // Only a part of the word is one.
+            ("pre-0x7f", "pre-<id>"),
+        ] {
+            assert_eq!(normalise(word), normal, "{word}");
+        }
+    }
+
+    #[test]
     fn a_long_text_is_cut() {
         let normal = normalise(&"word ".repeat(1_000));
         assert!(normal.len() < MAX_BYTES + 16 && normal.ends_with('…'), "{normal}");
