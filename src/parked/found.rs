@@ -148,6 +148,7 @@ mod tests {
         assert_eq!(asked.get(DEAD_LETTER_EXCHANGE), None);
         assert_eq!(asked.get("x-message-ttl"), Some(&Argument::Number(3)));
         assert_eq!(asked.get("x-single-active-consumer"), Some(&Argument::Flag(true)));
+        assert_eq!(parse("'false'"), Some(Argument::Flag(false)));
         assert!(!found.differs(&mut asked, "x-message-ttl", "'4'"), "it was taken over already");
         assert!(!found.differs(&mut asked, "x-queue-type", "'classic'"), "another type has other arguments");
     }

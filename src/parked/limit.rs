@@ -125,6 +125,12 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_is_rehops_own_if_nothing_of_it_differs() {
+        let is_own = |found: Found| DeliveryLimit::new("orders.parked", &found, false, true).is_own();
+        assert!(is_own(Found::default().complete()) && !is_own(Found::of_limit(Limit::OutOfReach)));
+    }
+
+    #[test]
     fn the_warning_comes_once_and_only_where_looks_count() {
         let warned = |is_counted, has_management, returns: &[u32]| {
             let mut limit = at(Limit::OutOfReach, is_counted, has_management);

@@ -284,3 +284,37 @@ fn declared(names: &Names, resolved: &Resolved, place: &Place) -> Result<Topolog
     let queues = all.queues.into_iter().filter(|queue| queue.name == resting).collect();
     Ok(Topology { queues, ..Topology::default() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_compared_with_the_queue_that_rehop_would_declare_for_it_and_with_nothing_else() {
+        let settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+        for (place, queue) in
+            [(Place::queue("orders"), "orders.parked"), (Place::Stray, "ns.stray"), (Place::Discarded, "ns.discarded")]
+        {
+            let parked = Parked::open(&settings, place).unwrap();
+            let Topology { exchanges, queues, bindings, .. } = &parked.declared;
+            let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
+            assert_eq!((parked.queue(), names), (queue, vec![queue]));
+            assert!(exchanges.is_empty() && bindings.is_empty());
+        }
+    }
+
+    #[test]
+    fn messages_are_held_for_half_of_the_ack_timeout() {
+        let mut settings = Settings::default();
+        settings.broker.consumer_timeout = Duration::from_secs(100);
+        assert_eq!(Parked::open(&settings, Place::Stray).unwrap().hold(), Duration::from_secs(50));
+    }
+
+    #[test]
+    fn a_look_is_complete_if_it_has_seen_all_that_it_was_to_see() {
+        let seen = |looked_at| Scanned { depth: 9, wanted: 7, looked_at }.complete("orders.parked");
+        assert!(seen(7).is_ok());
+        let incomplete = seen(6);
+        assert!(matches!(incomplete, Err(ParkedError::Incomplete { looked_at: 6, wanted: 7, .. })), "{incomplete:?}");
+    }
+}

@@ -49,3 +49,27 @@ impl std::fmt::Display for Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn each_place_is_one_queue() {
+        let mut settings = Settings::default();
+        settings.queue_mut("orders").parked = Some("orders.dead".to_owned());
+        let (resolved, names) = (settings.resolve().unwrap(), Names::new("ns"));
+        for (place, queue, shown) in [
+            (Place::queue("orders"), "orders.dead", "parked messages of queue orders"),
+            (Place::queue("bills"), "bills.parked", "parked messages of queue bills"),
+            (Place::Stray, "ns.stray", "stray messages"),
+            (Place::Discarded, "ns.discarded", "discarded messages"),
+        ] {
+            assert_eq!(place.resting(&names, &resolved).unwrap(), queue);
+            assert_eq!(place.to_string(), shown);
+        }
+        let refused = Place::queue("").resting(&names, &resolved).unwrap_err().to_string();
+        assert!(refused.contains("must not be empty"), "{refused}");
+    }
+}

@@ -178,3 +178,19 @@ pub struct RestoreRequest {
     /// How many messages may be in flight, as in [`ReplayRequest::in_flight`].
     pub in_flight: Option<u16>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_least_one_message_may_be_in_flight() {
+        assert_eq!([None, Some(0), Some(1), Some(7)].map(in_flight), [100, 1, 1, 7]);
+    }
+
+    #[test]
+    fn a_list_of_all_is_bounded_by_its_filter_alone() {
+        let filter = Filter { limit: Some(7), ..Filter::chain("chain-7") };
+        assert_eq!(ListRequest::all(filter.clone()), ListRequest { filter, scan: None, rows: 0, planned: None });
+    }
+}

@@ -189,6 +189,12 @@ fn discard(from: &str) -> Move {
 }
 
 #[test]
+fn a_move_is_logged_and_counted_under_the_name_of_its_command() {
+    let moves = [Move::Replay { deadline: None }, discard("orders.parked"), Move::Restore];
+    assert_eq!(moves.map(|action| action.as_str()), ["replay", "discard", "restore"]);
+}
+
+#[test]
 fn what_is_restored_goes_where_it_was_with_the_properties_that_it_had() {
     let (bin, returning) = (interpreter(Place::Discarded), [("return-to", text("orders"))]);
     let stray = properties(returning.into_iter().chain([("rehop-routing-key", text("order.created"))]));
