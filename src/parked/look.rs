@@ -357,3 +357,18 @@ fn or_none(depth: Result<u64, Error>) -> Result<u64, Error> {
         depth => depth,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Problem;
+
+    #[test]
+    fn only_a_queue_whose_leader_does_not_answer_counts_as_empty() {
+        let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
+        assert!(matches!(or_none(Ok(7)), Ok(7)));
+        assert!(matches!(or_none(Err(Error::Unavailable { what: what(), problem: problem() })), Ok(0)));
+        let missing = or_none(Err(Error::Missing { what: what(), problem: problem() }));
+        assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
+    }
+}

@@ -116,6 +116,22 @@ fn remember(queues: &mut HashSet<String>, queue: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Problem;
+
+    #[test]
+    fn a_queue_that_is_missing_or_cannot_be_served_is_not_there_and_a_lost_connection_tells_nothing() {
+        let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
+        assert!(matches!(is_there(Ok(())), Ok(true)));
+        for error in [
+            Error::Missing { what: what(), problem: problem() },
+            Error::Refused { what: what(), problem: problem() },
+            Error::Unavailable { what: what(), problem: problem() },
+        ] {
+            assert!(matches!(is_there(Err(error.clone())), Ok(false)), "{error}");
+        }
+        let lost = is_there(Err(Error::Lost { what: what(), problem: problem() }));
+        assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+    }
 
     #[test]
     fn no_more_queues_are_remembered_than_fit() {
