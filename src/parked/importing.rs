@@ -325,3 +325,53 @@ impl Unconfirmed<'_> {
         ended
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lapin::message::{BasicReturnMessage, Delivery};
+
+    use super::*;
+    use crate::Settings;
+    use crate::parked::mask::Mask;
+    use crate::parked::message::ParkedMessage;
+    use crate::parked::samples::sample;
+
+    #[test]
+    fn a_message_is_imported_to_where_it_belongs_and_into_a_parked_queue_only_if_its_own_queue_parks_there() {
+        let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+        for queue in ["orders", "returns"] {
+            settings.queue_mut(queue).parked = Some("dead".to_owned());
+        }
+        let prepared = |place: Place, destination: Option<&str>| {
+            let message = ParkedMessage { destination: destination.map(str::to_owned), ..sample() };
+            let exported = Exported::of(&message, &BasicProperties::default(), b"{}", &Mask::nothing());
+            Parked::open(&settings, place)?.prepared(&exported, 7)
+        };
+        for (place, destination, to, work_queue) in [
+            (Place::queue("orders"), None, ("ns.park", "orders"), Some("orders")),
+            (Place::queue("orders"), Some("returns"), ("ns.park", "returns"), Some("returns")),
+            (Place::Stray, Some("orders"), ("ns.stray", "order.created"), None),
+            (Place::Discarded, Some("orders"), ("ns.discarded", "orders"), None),
+        ] {
+            let Prepared { exchange, routing_key, work_queue: checked, .. } = prepared(place, destination).unwrap();
+            assert_eq!(((exchange.as_str(), routing_key.as_str()), checked.as_deref()), (to, work_queue));
+        }
+        let refused = prepared(Place::queue("orders"), Some("bills")).map(drop).unwrap_err().to_string();
+        let says = "line 7 cannot be imported: it belongs to queue \"bills\", which parks in \"bills.parked\"";
+        assert!(refused.starts_with(says), "{refused}");
+    }
+
+    #[test]
+    fn only_what_the_broker_keeps_in_a_queue_counts_as_imported() {
+        let mut imported = Imported::default();
+        let mut count = |answer| imported.count(answer, "orders.parked");
+        assert!(count(Some(Ok(Confirmation::Ack(None)))).is_ok() && count(None).is_ok());
+        let delivery = Delivery::mock(1, "".into(), "".into(), false, Vec::new());
+        let returned = BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() };
+        for refused in [Confirmation::Ack(Some(returned)), Confirmation::Nack(None), Confirmation::NotRequested] {
+            let counted = count(Some(Ok(refused)));
+            assert!(matches!(counted, Err(ParkedError::Refused { .. })), "{counted:?}");
+        }
+        assert_eq!(imported.imported, 1);
+    }
+}
