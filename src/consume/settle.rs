@@ -218,3 +218,24 @@ impl Attempt {
         settled
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_not_settled_has_a_reason_and_an_advice_unless_the_broker_has_it_again() {
+        for (why, text, error_type) in [
+            (GivenUp::Late(Uncopied::Requeue), "the broker did not confirm the copy in time", "timeout"),
+            (GivenUp::Unpublishable, "the broker accepts no copy", "unpublishable"),
+        ] {
+            assert_eq!((why.text(), why.error_type()), (text, error_type));
+            let [counting, other] = [true, false].map(|counts_deliveries| why.advice(counts_deliveries));
+            assert!(counting.contains("its delivery limit") && !counting.contains("each time"), "{counting}");
+            assert!(other.contains("counts no deliveries") && other.ends_with("runs again each time"), "{other}");
+        }
+        let lost = GivenUp::Lost;
+        assert_eq!((lost.text(), lost.error_type()), ("the channel was gone", "channel_closed"));
+        assert_eq!([true, false].map(|counts_deliveries| lost.advice(counts_deliveries)), [""; 2]);
+    }
+}
