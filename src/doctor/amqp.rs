@@ -248,3 +248,59 @@ fn state_of(error: Error) -> Result<State, Error> {
         error => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Problem;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_permission_to_declare_is_missing_only_for_those_who_declare() {
+        for (mode, exchange, is_missing) in [
+            (TopologyMode::Declare, "ns.park", true),
+            (TopologyMode::Declare, "ns.discarded", false),
+            (TopologyMode::Check, "ns.park", false),
+        ] {
+            let settings = Settings { namespace: "ns".to_owned(), topology: mode, ..Settings::default() };
+            let (subject, mut seen) = (Subject::of(&settings).unwrap(), Observed::default());
+            let denied = || Denied { what: "declaring".to_owned(), problem: "no".to_owned() };
+            for denied in [Some(denied()), None, Some(denied())] {
+                note_denied(&subject, exchange, denied, &mut seen);
+            }
+            let noted = (seen.denied.len(), seen.is_not_compared);
+            assert_eq!(noted, if is_missing { (2, false) } else { (0, true) }, "{mode:?} {exchange}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_made_to_be_refused_tells_of_a_permission_or_a_lost_connection_and_of_nothing_else() {
+        let (what, problem) = (|| "consuming".to_owned(), || Problem::from("no".to_owned()));
+        for (tried, missing, is_lost) in [
+            (Ok(()), 0, false),
+            (Err(Error::Refused { what: what(), problem: problem() }), 0, false),
+            (Err(Error::Permission { what: what(), problem: problem() }), 1, false),
+            (Err(Error::Lost { what: what(), problem: problem() }), 0, true),
+        ] {
+            let mut denied = Vec::new();
+            let noted = note(what(), tried, &mut denied);
+            assert_eq!((denied.len(), noted.is_err()), (missing, is_lost), "{noted:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_look_tells_whether_something_is_missing_hidden_or_not_served() {
+        let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
+        let unavailable = |problem: &str| State::Unavailable { problem: problem.to_owned() };
+        let silent = unavailable("the broker did not answer");
+        for (error, expected) in [
+            (Error::Missing { what: what(), problem: problem() }, Some(State::Missing)),
+            (Error::Permission { what: what(), problem: problem() }, Some(State::Hidden { problem: "no".to_owned() })),
+            (Error::Unavailable { what: what(), problem: problem() }, Some(unavailable("no"))),
+            (Error::Timeout { what: what(), limit: Duration::from_secs(1) }, Some(silent)),
+            (Error::Lost { what: what(), problem: problem() }, None),
+        ] {
+            assert_eq!(state_of(error).ok(), expected);
+        }
+    }
+}

@@ -207,7 +207,29 @@ pub(super) fn lasting(first: &mut BTreeMap<String, QueueDetails>, second: &BTree
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn only_names_that_are_left_out_of_a_path_have_no_address() {
+        for (name, expected) in [(".", true), ("..", true), ("...", false), ("a.", false), ("", false)] {
+            assert_eq!(is_unaddressable(name), expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn of_the_dead_letter_exchanges_those_are_looked_at_that_the_settings_do_not_ask_for() {
+        let settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+        let mut seen = Management::default();
+        for exchange in ["ns.park", "", "theirs"] {
+            let details = json!({ "arguments": { "x-dead-letter-exchange": exchange } });
+            seen.queues.insert(format!("to {exchange}"), serde_json::from_value(details).unwrap());
+        }
+        let others = other_dead_letter_exchanges(&Subject::of(&settings).unwrap(), &seen);
+        assert_eq!(others, BTreeSet::from(["theirs".to_owned()]));
+    }
 
     #[test]
     fn only_what_is_stuck_in_both_samples_is_stuck() {

@@ -438,3 +438,65 @@ fn lenient<'de, D: Deserializer<'de>, T: Default + for<'a> Deserialize<'a>>(dese
 fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
     lenient(deserializer)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn queue(details: Value) -> QueueDetails {
+        serde_json::from_value(details).unwrap()
+    }
+
+    #[test]
+    fn a_policy_overrides_some_arguments_of_a_quorum_queue_and_none_of_a_classic_one() {
+        for (kind, key, expected) in [
+            ("quorum", "overflow", "by policy"),
+            ("quorum", "delayed-retry-type", "by policy"),
+            ("quorum", "dead-letter-exchange", "by argument"),
+            ("classic", "overflow", "by argument"),
+        ] {
+            let argument = format!("x-{key}");
+            let (arguments, policy) = (json!({ argument: "by argument" }), json!({ key: "by policy" }));
+            let both = json!({ "type": kind, "arguments": arguments, "effective_policy_definition": policy });
+            assert_eq!(queue(both).text(key), Some(expected), "{kind} {key}");
+            let alone = json!({ "type": kind, "effective_policy_definition": policy });
+            assert_eq!(queue(alone).text(key), Some("by policy"), "{kind} {key}");
+        }
+    }
+
+    #[test]
+    fn every_policy_is_named_that_may_be_the_one() {
+        for (policy, operator, expected) in [
+            (json!("one"), json!("other"), "policy \"one\" or operator policy \"other\""),
+            (json!("one"), json!(null), "policy \"one\""),
+            (json!(null), json!("other"), "operator policy \"other\""),
+            (json!(null), json!(null), "a policy"),
+        ] {
+            assert_eq!(queue(json!({ "policy": policy, "operator_policy": operator })).policies(), expected);
+        }
+    }
+
+    #[test]
+    fn arguments_differ_if_their_values_do_if_they_are_missing_or_if_they_should_not_be_there() {
+        let wanted = Arguments::from([
+            ("x-delivery-limit".to_owned(), Argument::Number(10)),
+            ("x-message-ttl".to_owned(), Argument::Number(1_000)),
+            ("x-overflow".to_owned(), "reject-publish".into()),
+            ("x-single-active-consumer".to_owned(), true.into()),
+        ]);
+        let queue = queue(json!({ "arguments": {
+            "x-delivery-limit": "10", "x-message-ttl": 1_000, "x-overflow": "drop-head", "x-max-length": 5, "x-unknown": 1,
+        }}));
+        let differences = differences(&wanted, &queue.arguments);
+        let told = differences.iter().map(|it| [&it.argument, &it.wanted, &it.found].map(String::as_str));
+        let expected = [
+            ["x-delivery-limit", "10", "\"10\""],
+            ["x-overflow", "\"reject-publish\"", "\"drop-head\""],
+            ["x-single-active-consumer", "true", "none"],
+            ["x-max-length", "none", "5"],
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+}

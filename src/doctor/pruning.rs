@@ -366,3 +366,54 @@ fn deleted(unused: Unused) -> Pruned {
 fn kept(unused: Unused, because: String) -> Pruned {
     Pruned { object: unused.object, name: unused.name, deleted: false, kept_because: Some(because) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_prune_was_stopped_if_that_is_why_something_was_kept() {
+        let wait_queue = || {
+            let (object, name, verdict) = (Prunable::Queue, "ns.wait.500".to_owned(), Verdict::Removable);
+            Unused { object, name, delay_ms: Some(500), messages: Some(0), verdict, used_by: Vec::new() }
+        };
+        for (because, expected) in [(STOPPED, true), (Verdict::HasMessages.as_str(), false)] {
+            let pruning = Pruning::from(vec![deleted(wait_queue()), kept(wait_queue(), because.to_owned())]);
+            assert_eq!(pruning.is_stopped, expected, "{because}");
+        }
+    }
+
+    fn refused() -> Error {
+        Error::Refused { what: "binding".to_owned(), problem: "no".to_owned().into() }
+    }
+
+    fn silent() -> Error {
+        Error::Timeout { what: "binding".to_owned(), limit: Duration::from_secs(1) }
+    }
+
+    fn after(problems: [Error; 2]) -> StillUnbound {
+        let mut still = StillUnbound::default();
+        for (queue, problem) in ["one", "other"].into_iter().zip(problems) {
+            still.add(queue, "ns.wait", problem);
+        }
+        still
+    }
+
+    #[test]
+    fn a_broker_that_does_not_answer_is_not_asked_again() {
+        assert!(after([silent(), refused()]).unreachable().is_some());
+        assert!(after([refused(), refused()]).unreachable().is_none());
+        assert!(StillUnbound::default().unreachable().is_none());
+    }
+
+    #[test]
+    fn all_that_is_still_unbound_is_named_with_the_first_problem() {
+        let error = after([refused(), silent()]).into_error();
+        let Some(Error::StillUnbound { bindings, problem }) = &error else { panic!("{error:?}") };
+        assert_eq!(*bindings, ["one", "other"].map(|queue| format!("queue {queue:?} from exchange \"ns.wait\"")));
+        assert_eq!(problem.to_string(), refused().to_string());
+        assert!(StillUnbound::default().into_error().is_none());
+    }
+}

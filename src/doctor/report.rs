@@ -68,3 +68,52 @@ impl Report {
         matches!(check, Check::PermissionMissing | Check::QueueUnavailable | Check::ManagementUnusable)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report(found: &[(Check, &str)]) -> Report {
+        let findings = found.iter().map(|(check, object)| Finding::new(*check, *object, "it is gone", "look for it"));
+        Report::new(findings.collect(), vec!["policies".to_owned()])
+    }
+
+    fn told(report: &Report) -> Vec<(Check, &str)> {
+        report.findings.iter().map(|finding| (finding.check, finding.object.as_str())).collect()
+    }
+
+    #[test]
+    fn the_worst_is_told_first_and_everything_once() {
+        use Check::{NoConsumer, QueueMissing, UnusedTier};
+        let report =
+            report(&[(NoConsumer, "b"), (UnusedTier, "a"), (NoConsumer, "a"), (QueueMissing, "c"), (NoConsumer, "b")]);
+        assert_eq!(told(&report), [(QueueMissing, "c"), (NoConsumer, "a"), (NoConsumer, "b"), (UnusedTier, "a")]);
+    }
+
+    #[test]
+    fn a_report_without_findings_is_healthy_whatever_could_not_be_seen() {
+        assert!(report(&[]).is_healthy() && !report(&[(Check::UnusedTier, "a")]).is_healthy());
+    }
+
+    #[test]
+    fn a_comparison_of_the_topology_tells_what_differs_and_what_may_hide_a_difference() {
+        use Check::{ManagementUnusable, NoConsumer, PermissionMissing, QueueMissing, QueueUnavailable, StrayNotEmpty};
+        let all = [QueueMissing, QueueUnavailable, PermissionMissing, StrayNotEmpty, NoConsumer, ManagementUnusable];
+        let drift = report(&all.map(|check| (check, "a"))).drift();
+        let left = [QueueMissing, QueueUnavailable, PermissionMissing, ManagementUnusable];
+        assert_eq!(told(&drift), left.map(|check| (check, "a")));
+    }
+
+    #[test]
+    fn a_check_has_the_same_id_in_text_and_in_json() {
+        let report = report(&[(Check::NoConsumer, "queue \"orders\"")]);
+        assert_eq!(report.findings[0].check.to_string(), "no-consumer");
+        let finding = json!({
+            "check": "no-consumer", "severity": "warning", "object": "queue \"orders\"", "seen": "it is gone",
+            "remedy": "look for it",
+        });
+        assert_eq!(serde_json::to_value(report).unwrap(), json!({ "findings": [finding], "unseen": ["policies"] }));
+    }
+}

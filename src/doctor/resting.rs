@@ -43,3 +43,25 @@ fn resting(names: &Names, queue: &str) -> Option<Queue> {
     let template = discarded(names).queues.into_iter().next();
     template.map(|template| Queue { name: queue.to_owned(), role, ..template })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::subject::Subject;
+
+    #[test]
+    fn each_queue_of_messages_at_rest_is_taken_for_what_it_is_with_the_limit_that_it_is_declared_with() {
+        let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+        settings.queue_mut("orders");
+        let subject = Subject::of(&settings).unwrap();
+        let queues = [subject.topology.queues.clone(), subject.discarded().queues].concat();
+        let at_rest: Vec<_> = queues.iter().filter(|it| !matches!(it.role, Role::Work | Role::Wait)).collect();
+        assert_eq!(at_rest.len(), 3);
+        for declared in at_rest {
+            let taken_for = resting(&subject.names, &declared.name).unwrap();
+            assert_eq!((&taken_for.name, taken_for.role), (&declared.name, declared.role));
+            let [limit, wanted] = [&taken_for, declared].map(|queue| queue.arguments.get("x-delivery-limit"));
+            assert!(limit.is_some() && limit == wanted, "{taken_for:?}");
+        }
+    }
+}
