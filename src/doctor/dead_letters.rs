@@ -408,16 +408,17 @@ mod tests {
 
     #[test]
     fn what_no_binding_takes_goes_to_the_alternate_exchange() {
-        let broker = |key: &str| {
+        let broker = |kind: &str, key: &str| {
             dead_lettering_to("dead")
-                .exchange("dead", "direct", json!({ "alternate-exchange": "shop" }))
+                .exchange("dead", kind, json!({ "alternate-exchange": "shop" }))
                 .exchange("shop", "topic", json!({}))
                 .bound("shop", queue("orders"), "order.*", json!({}))
                 .bound("dead", queue("dead"), key, json!({}))
         };
         let through = ["exchange \"dead\"", "exchange \"shop\""];
-        broker("invoice").leads_back(Share::All, &through);
-        broker("order.created").leads_back(Share::Part, &through);
+        broker("direct", "invoice").leads_back(Share::All, &through);
+        broker("direct", "order.created").leads_back(Share::Part, &through);
+        broker("fanout", "").leads_elsewhere();
     }
 
     #[test]
@@ -438,6 +439,10 @@ mod tests {
         let broker = broker.bound("dead", queue("far"), "", json!({}));
         assert_eq!(broker.ways().unknown, BTreeSet::from([queue("far")]));
         assert_eq!(broker.queue("far", json!({})).ways().unknown, BTreeSet::new());
+        let broker = dead_lettering_to("shop").exchange("shop", "direct", json!({}));
+        let broker = broker.bound("shop", queue("orders"), "orders", json!({}));
+        let beside = broker.bound("shop", queue("bills"), "bills", json!({}));
+        assert_eq!(beside.ways().unknown, BTreeSet::new(), "it takes nothing of what came by the other binding");
         assert!(ways("orders", &Broker::new(json!({})).0, &Names::new("ns")).is_none());
     }
 

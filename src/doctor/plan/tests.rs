@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::doctor::observed::{Denied, Management, QueueState, declaring};
-use crate::settings::Settings;
+use crate::settings::{Settings, WaitStrategy};
 
 fn planned(change: impl FnOnce(&mut Settings, &mut Observed)) -> Plan {
     let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
@@ -142,7 +142,9 @@ fn the_bindings_of_a_queue_that_is_replaced_leave_the_settings_before_it_is_unbo
     let bound = steps(r#"[{ "exchange": "shop", "routing_key": "order.*" }]"#);
     let taken_out = bound.find("take `bindings` of the old queue out of the settings");
     assert!(taken_out.is_some() && taken_out < bound.find("unbind queue orders"), "{bound}");
-    assert!(!steps("[]").contains("out of the settings"));
+    assert!(bound.contains("such as orders.v2, with the same `bindings`,"), "{bound}");
+    let unbound = steps("[]");
+    assert!(!unbound.contains("out of the settings") && unbound.contains("with the same bindings,"), "{unbound}");
 }
 
 /// Taken as it is, it would not delay, or not serve one consumer at a time.
@@ -182,7 +184,7 @@ fn a_queue_of_another_namespace_is_recognised_by_its_dead_letter_exchange_whoeve
 #[test]
 fn a_rung_of_the_ladder_is_unbound_from_every_exchange_that_leads_to_it() {
     let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
-    settings.retry.strategy = Some(crate::settings::WaitStrategy::Ladder);
+    settings.retry.strategy = Some(WaitStrategy::Ladder);
     settings.queue_mut("orders");
     let subject = Subject::of(&settings).unwrap();
     let rung = subject.topology.queues.iter().find(|queue| queue.name == "ns.ladder.1000").unwrap();
@@ -192,10 +194,52 @@ fn a_rung_of_the_ladder_is_unbound_from_every_exchange_that_leads_to_it() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_unknown() {
+fn an_exchange_is_deleted_only_when_nothing_waits_in_it_or_depends_on_it() {
+    let steps = |strategy: WaitStrategy, exchange: &str| {
+        let mut settings = Settings { namespace: "ns".to_owned(), ..Settings::default() };
+        settings.retry.strategy = Some(strategy);
+        settings.queue_mut("orders");
+        exchange_steps(exchange, &Subject::of(&settings).unwrap())
+    };
+    for (exchange, meanwhile) in [
+        ("ns.stray", "unroutable messages are returned to rehop"),
+        ("ns.return", "messages whose wait is over stay in their wait queue"),
+        ("ns.after.2000", "messages whose wait is over stay in their wait queue"),
+        ("ns.ladder", "rehop keeps the originals of copies that it cannot publish"),
+    ] {
+        let steps = steps(WaitStrategy::Ladder, exchange);
+        let [delete, declare] = &steps[..] else { panic!("{steps:?}") };
+        let first = format!("delete exchange {exchange}; until the next step, {meanwhile}");
+        assert!(delete.starts_with(&first) && declare == "immediately afterwards: rehop topology declare", "{steps:?}");
+    }
+    let empty = "run the service with another retry.strategy until exchange ns.delay holds nothing";
+    for (exchange, first, second) in [
+        ("ns.delay", empty, "delete exchange ns.delay, then rehop topology declare"),
+        ("ns.return", empty, "delete exchange ns.return; until"),
+        ("ns.park", "delete exchange ns.park; until", "immediately afterwards: rehop topology declare"),
+    ] {
+        let steps = steps(WaitStrategy::DelayedExchange, exchange);
+        assert!(steps[0].starts_with(first) && steps[1].starts_with(second), "{steps:?}");
+    }
+    let by_operators = "delete exchange ns.discarded; the next `rehop parked discard` declares it again";
+    assert_eq!(steps(WaitStrategy::Tiers, "ns.discarded"), [by_operators]);
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_unknown_and_told() {
     let plan = planned(|_, seen| {
         seen.queues.get_mut("orders").unwrap().state = State::Hidden { problem: "ACCESS_REFUSED".to_owned() };
+        seen.unseen.push("policies".to_owned());
+        seen.management_problem = Some("no answer in time".to_owned());
     });
     assert_eq!(part_of(&plan, "queue \"orders\"").action, Action::Unknown);
     assert!(!plan.is_in_place());
+    assert_eq!(plan.unseen, ["policies", "no answer in time"]);
+}
+
+#[test]
+fn an_action_has_the_same_name_in_text_and_in_json() {
+    for action in [Action::Keep, Action::Create, Action::Refuse, Action::Missing, Action::Unknown] {
+        assert_eq!(serde_json::to_value(action).unwrap(), action.as_str());
+    }
 }

@@ -115,6 +115,8 @@ fn exchanges_that_a_prune_has_left_behind_go_and_those_of_others_stay() {
     let mut seen = ladder(&[(100, 0)]);
     seen.wait_queues.clear();
     assert_eq!(verdicts(&[], &seen), named(&[("ns.after.100", Verdict::Removable), ("ns.ladder", Verdict::Removable)]));
+    consumed(&mut seen, json!({ "rehop-namespace": "ns", "rehop-waits-in": "ladder.100" }));
+    assert_eq!(verdicts(&[], &seen), named(&[("ns.after.100", Verdict::InUse), ("ns.ladder", Verdict::InUse)]));
     seen.ladder_exchanges = vec![exchange_named("ns.after.100", "theirs"), exchange_named("ns.ladder", "theirs")];
     assert_eq!(verdicts(&[], &seen), named(&[("ns.after.100", Verdict::NotOurs), ("ns.ladder", Verdict::NotOurs)]));
 }
@@ -156,4 +158,15 @@ fn a_consumer_that_announces_nothing_may_use_anything_that_is_empty() {
     ];
     assert_eq!(verdicts(&[], &seen), named(&expected));
     assert_eq!(found[0].used_by, ["orders"]);
+    let mut empty = ladder(&[(100, 0)]);
+    consumed(&mut empty, json!({}));
+    let expected = ["ns.ladder.100", "ns.after.100", "ns.ladder"].map(|name| (name, Verdict::MayBeInUse));
+    assert_eq!(verdicts(&[], &empty), named(&expected));
+}
+
+#[test]
+fn what_can_be_pruned_has_the_same_name_in_text_and_in_json() {
+    for object in [Prunable::Queue, Prunable::Exchange] {
+        assert_eq!(serde_json::to_value(object).unwrap(), object.as_str());
+    }
 }
