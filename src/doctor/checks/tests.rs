@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::doctor::observed::{
-    DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, QueueState,
+    BindingDetails, DeliveryLimit, Difference, ExchangeDetails, Flag, Management, Node, Place, QueueDetails, QueueState,
 };
 use crate::retry::backoff::Backoff;
 use crate::settings::{AskedDelays, Declare, Order, QueueType, Settings, WaitStrategy};
@@ -85,13 +85,17 @@ fn node(name: &str) -> Node {
     serde_json::from_value(node).unwrap()
 }
 
-/// The ids of what is found on a healthy broker after this change.
-fn found(settings: &Settings, change: impl FnOnce(&mut Observed)) -> Vec<&'static str> {
+/// What is found on a healthy broker after this change, the worst first.
+fn examined(settings: &Settings, change: impl FnOnce(&mut Observed)) -> Vec<Finding> {
     let subject = Subject::of(settings).unwrap();
     let mut seen = healthy(&subject);
     change(&mut seen);
-    let report = crate::doctor::Report::new(findings(&subject, &seen, NOW), Vec::new());
-    report.findings.iter().map(|finding| finding.check.id()).collect()
+    crate::doctor::Report::new(findings(&subject, &seen, NOW), Vec::new()).findings
+}
+
+/// The ids of what is found on a healthy broker after this change.
+fn found(settings: &Settings, change: impl FnOnce(&mut Observed)) -> Vec<&'static str> {
+    examined(settings, change).iter().map(|finding| finding.check.id()).collect()
 }
 
 fn queue<'a>(seen: &'a mut Observed, name: &str) -> &'a mut QueueDetails {
@@ -114,7 +118,7 @@ fn a_healthy_broker_gets_no_complaint_with_or_without_the_management_api() {
 fn what_is_missing_or_different_is_found() {
     let state = |state: State| {
         move |seen: &mut Observed| {
-            seen.queues.get_mut("orders").unwrap().state = state;
+            seen.queues.insert("orders".to_owned(), QueueState { state, ready: 0, consumers: 0 });
             seen.management = None;
         }
     };
@@ -160,6 +164,20 @@ fn what_is_missing_or_different_is_found() {
         found(&bound, |seen| drop(seen.exchanges.insert("shop".to_owned(), State::Missing))),
         ["exchange-missing"]
     );
+}
+
+#[test]
+fn a_binding_with_another_key_or_other_arguments_is_not_the_one_that_is_asked_for() {
+    let changed = |queue: &str, change: fn(&mut BindingDetails)| {
+        found(&settings(), |seen| {
+            let bindings = seen.management.as_mut().unwrap().bindings.get_mut(queue).unwrap();
+            change(&mut bindings[0]);
+        })
+    };
+    assert_eq!(changed("orders.parked", |it| it.source = "shop".to_owned()), ["binding-missing"]);
+    assert_eq!(changed("orders.parked", |it| it.routing_key = "order".to_owned()), ["binding-missing"]);
+    assert_eq!(changed("orders", |it| it.arguments["return-to"] = "bills".into()), ["binding-missing"]);
+    assert_eq!(changed("orders", |it| drop(it.arguments.insert("tenant".to_owned(), 1.into()))), ["binding-missing"]);
 }
 
 #[test]
@@ -264,6 +282,8 @@ fn order_needs_a_single_active_consumer_which_is_no_complaint_then() {
     ordered.consume.order = Some(Order::Queue);
     ordered.retry.strategy = Some(WaitStrategy::InProcess);
     assert_eq!(found(&ordered, |_| {}), [""; 0]);
+    let own = found(&ordered, |seen| drop(queue(seen, "orders").arguments.remove("x-single-active-consumer")));
+    assert_eq!(own, ["arguments-differ"]);
     ordered.queue_mut("orders").declare = Declare::Existing;
     ordered.queue_mut("orders").queue_type = Some(QueueType::Quorum);
     let is = |single: bool| {
