@@ -19,6 +19,14 @@ fn settings() -> Settings {
     settings
 }
 
+/// The same with a quorum queue that somebody else declares.
+fn theirs() -> Settings {
+    let mut settings = settings();
+    let queue = settings.queue_mut("orders");
+    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    settings
+}
+
 /// A broker on which everything is as the settings ask for, as the management API would show it.
 fn healthy(subject: &Subject) -> Observed {
     let mut seen = Observed::default();
@@ -365,7 +373,9 @@ fn a_native_queue_whose_delay_is_not_what_the_settings_say_is_found() {
     ] {
         assert_eq!(by_policy(&[(rest.as_str(), value)]), ["native-delay-differs"], "{rest}");
     }
-    for (rest, value) in [key("type", "returned".into()), key("min", 10_001.into()), key("max", 10_001.into())] {
+    for (rest, value) in
+        [key("type", "returned".into()), key("min", 10_001.into()), key("max", 10_001.into()), key("max", 0.into())]
+    {
         assert_eq!(by_policy(&[(rest.as_str(), value)]), [""; 0], "{rest}");
     }
     // Its own arguments are what the settings are compared with already.
@@ -383,6 +393,32 @@ fn a_native_queue_whose_delay_is_not_what_the_settings_say_is_found() {
     let whole: [(&str, Value); 2] = [("delayed-retry-type", "returned".into()), ("delayed-retry-min", 10_000.into())];
     assert_eq!(found_natively(&whole, &none), 0, "the longest delay is the least where nothing sets it");
     assert_eq!(found_natively(&whole[..1], &none), 1, "no delay, no wait");
+}
+
+#[test]
+fn a_native_delay_that_differs_is_told_with_what_it_does() {
+    fn says(settings: &Settings, change: impl FnOnce(&mut Observed)) -> String {
+        let found = examined(settings, change);
+        found.into_iter().find(|finding| finding.check == Check::NativeDelayDiffers).unwrap().seen
+    }
+    let mut native = settings();
+    native.retry.strategy = Some(WaitStrategy::Native);
+    native.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
+    let at_once = "come again at once, and soon have no attempts left";
+    let is = |kind: &str, least: i64| format!("delayed-retry-type is {kind:?}, -min {least} and -max 10000");
+    for (key, value, expected) in [
+        ("type", json!("disabled"), format!("returned messages do not wait: they {at_once}")),
+        ("type", json!("failed"), format!("{}: messages that should wait {at_once}", is("failed", 10_000))),
+        ("type", json!("all"), format!("{}: immediate attempts wait too", is("all", 10_000))),
+        ("min", json!(9_999), format!("{}: waits last for another time than the settings say", is("returned", 9_999))),
+    ] {
+        let seen = says(&native, |seen| policy(seen, "orders", &format!("delayed-retry-{key}"), value));
+        assert_eq!(seen, format!("retry.strategy is \"native\", and with policy \"theirs\" {expected}"));
+    }
+    native.queues = theirs().queues;
+    let seen = says(&native, |seen| queue(seen, "orders").arguments.clear());
+    let begins = "retry.strategy is \"native\", and with its arguments returned messages do not wait: ";
+    assert!(seen.starts_with(begins), "{seen}");
 }
 
 #[test]
@@ -426,13 +462,25 @@ fn each_policy_that_takes_messages_out_of_a_queue_is_found_on_each_queue() {
     assert_eq!((delayed("all", 5), delayed("disabled", 5), delayed("all", 0)), (vec!["delayed-retry"], vec![], vec![]));
 }
 
+#[test]
+fn a_length_limit_is_told_with_what_a_full_queue_does() {
+    for (name, overflow, harm) in [
+        ("orders", "reject-publish", "messages whose wait is over stay in the wait queue, for three minutes at a time"),
+        ("orders.parked", "reject-publish", "handlers hold their messages until there is room"),
+        ("orders", "drop-head", "the broker drops messages from its head"),
+    ] {
+        let found = examined(&settings(), |seen| {
+            policy(seen, name, "max-length", 5.into());
+            policy(seen, name, "overflow", overflow.into());
+        });
+        let expected = format!("policy \"theirs\" sets max-length 5: when it is full, {harm}");
+        assert_eq!((found[0].check, &found[0].seen), (Check::LengthLimit, &expected));
+    }
+}
+
 /// What is found about a queue of somebody else's with these arguments.
 fn taken_over(kind: &str, arguments: Value) -> Vec<&'static str> {
-    let mut settings = settings();
-    let queue_settings = settings.queue_mut("orders");
-    queue_settings.declare = Declare::Existing;
-    queue_settings.queue_type = Some(QueueType::Quorum);
-    found(&settings, |seen| {
+    found(&theirs(), |seen| {
         let details = queue(seen, "orders");
         details.kind = kind.to_owned();
         details.arguments = arguments.as_object().unwrap().clone();
@@ -469,14 +517,37 @@ fn what_a_queue_of_somebody_elses_lacks_is_found() {
     assert_eq!(taken_over("quorum", by_default_exchange), [""; 0], "the default exchange always exists");
     let classic = taken_over("classic", json!({}));
     assert_eq!(classic, ["no-dead-letter-exchange", "classic-queue", "queue-type-differs"]);
+    let good = good.as_object().unwrap();
+    let by_policy = found(&theirs(), |seen| {
+        queue(seen, "orders").arguments = good.clone();
+        policy(seen, "orders", "overflow", "drop-head".into());
+    });
+    assert_eq!(by_policy, ["at-most-once"]);
+    let mut as_classic = theirs();
+    as_classic.queue_mut("orders").queue_type = None;
+    assert_eq!(found(&as_classic, |seen| queue(seen, "orders").arguments = good.clone()), ["queue-type-differs"]);
+}
+
+#[test]
+fn the_delivery_limit_of_a_queue_of_somebody_elses_is_its_own_or_the_brokers_default() {
+    for (limit, version, expected) in [
+        (json!(30), "4.3.6", "its delivery limit is 30"),
+        (json!(null), "4.3.6", "it has no delivery limit of its own, so the broker's default of 20 applies"),
+        (json!(-1), "4.3.6", "it has no delivery limit: a message that crashes its consumer comes again forever"),
+        (json!(null), "3.10.8", "it has no delivery limit: a message that crashes its consumer comes again forever"),
+    ] {
+        let found = examined(&theirs(), |seen| {
+            queue(seen, "orders").arguments.insert("x-delivery-limit".to_owned(), limit);
+            seen.management.as_mut().unwrap().nodes[0].applications[0].version = version.to_owned();
+        });
+        let finding = found.iter().find(|finding| finding.check == Check::DeliveryLimitDiffers).unwrap();
+        assert_eq!(finding.seen, format!("{expected}, and retry.delivery_limit is 10"));
+    }
 }
 
 /// What is found about a queue of somebody else's that dead-letters in this way, by arguments and by a policy.
 fn dead_lettered(exchange: &str, key: Option<&str>) -> [Vec<Finding>; 2] {
-    let mut settings = settings();
-    let queue_settings = settings.queue_mut("orders");
-    (queue_settings.declare, queue_settings.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
-    let subject = Subject::of(&settings).unwrap();
+    let subject = Subject::of(&theirs()).unwrap();
     let mut names = vec![("dead-letter-exchange", exchange)];
     names.extend(key.map(|key| ("dead-letter-routing-key", key)));
     [true, false].map(|by_argument| {
@@ -530,14 +601,15 @@ fn a_queue_of_somebody_elses_that_dead_letters_back_to_itself_is_found() {
         said.0.starts_with("policy \"theirs\" names") && said.1.ends_with("in place of policy \"theirs\""),
         "{said:?}"
     );
+    // A queue that rehop declares has another argument then, which is a finding by itself.
+    let own = found(&settings(), |seen| queue(seen, "orders").arguments["x-dead-letter-exchange"] = "ns.return".into());
+    assert_eq!(own, ["arguments-differ"]);
 }
 
 /// What is found about a queue of somebody else's that dead-letters to the topic exchange of its publishers, after this change.
 fn dead_lettered_to_publishers(change: impl FnOnce(&mut Observed)) -> Vec<Finding> {
-    let mut settings = settings();
-    let queue_settings = settings.queue_mut("orders");
-    (queue_settings.declare, queue_settings.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
-    queue_settings.bindings = vec![crate::settings::BindingSettings::new("shop", "order.*")];
+    let mut settings = theirs();
+    settings.queue_mut("orders").bindings = vec![crate::settings::BindingSettings::new("shop", "order.*")];
     let subject = Subject::of(&settings).unwrap();
     let mut seen = healthy(&subject);
     let topic = ExchangeDetails { kind: "topic".to_owned(), ..ExchangeDetails::default() };
