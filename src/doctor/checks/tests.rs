@@ -793,6 +793,14 @@ fn what_is_wrong_with_the_cluster_is_found() {
     assert_eq!(cluster(|it| it.nodes[0].mem_alarm = true), ["alarm"]);
     assert_eq!(cluster(|it| it.nodes[0].disk_free_alarm = true), ["alarm"]);
     assert_eq!(found(&settings(), |seen| (seen.management, seen.is_blocked) = (None, true)), ["alarm"]);
+    let blocked_by = |change: fn(&mut Node)| {
+        found(&settings(), |seen| {
+            seen.is_blocked = true;
+            change(&mut seen.management.as_mut().unwrap().nodes[0]);
+        })
+    };
+    assert_eq!(blocked_by(|it| it.mem_alarm = true), ["alarm"], "told once, with its node");
+    assert_eq!(blocked_by(|it| it.partitions = vec!["two".to_owned()]), ["partition", "alarm"]);
     assert_eq!(cluster(|it| it.nodes[0].partitions = vec!["two".to_owned()]), ["partition"]);
     assert_eq!(cluster(|it| it.nodes.push(Node { running: false, ..node("two") })), ["node-down"]);
     let other = |it: &mut Management| {
@@ -825,6 +833,7 @@ fn what_is_wrong_with_the_cluster_is_found() {
     assert_eq!(members(&["a"], &["a"], 3), ["few-members"]);
     assert_eq!(members(&["a", "b"], &["a", "b"], 2), ["even-members"]);
     assert_eq!(members(&["a", "b", "c", "d"], &["a", "b", "c", "d"], 4), ["even-members"]);
+    assert_eq!(members(&["a", "b", "c", "d"], &["a", "b"], 4), ["without-majority", "even-members"]);
 }
 
 #[test]
@@ -854,10 +863,14 @@ fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_foun
     holding.consume.order = Some(Order::Queue);
     assert!(harm(&holding).contains("comes back together, counted"), "{}", harm(&holding));
     let mut slow = settings();
+    slow.consume.handler_timeout = Some(Duration::from_secs(600));
+    assert!(harm(&slow).contains("handlers may run for 10m, so"), "{}", harm(&slow));
     slow.consume.handler_timeout = Some(Duration::from_secs(90));
     assert_eq!(found(&slow, |_| {}), [""; 0]);
     slow.consume.handler_timeout = Some(Duration::from_secs(91));
     assert_eq!(found(&slow, |_| {}), ["slow-window"]);
+    let says = "100 prefetched messages, 10 at a time and 1m 31s each, take 15m 10s: rehop hands back what has waited 15m for a handler";
+    assert_eq!(examined(&slow, |_| {})[0].seen, says);
     slow.consume.order = Some(Order::RoutingKey);
     slow.retry.strategy = Some(WaitStrategy::InProcess);
     slow.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
@@ -885,6 +898,18 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
     };
     assert_eq!(without_consumer(&settings(), "4.3.6"), [""; 0], "its consumers will ask");
     assert_eq!(without_consumer(&settings(), "4.0.5"), ["consumer-timeout-short"]);
+    let is_short = |change: fn(&mut QueueDetails)| {
+        let found = found(&theirs(), |seen| {
+            policy(seen, "orders", "consumer-timeout", 60_000.into());
+            change(queue(seen, "orders"));
+        });
+        found.contains(&"consumer-timeout-short")
+    };
+    let asking = |it: &mut QueueDetails| {
+        it.subscriptions[0].arguments.insert("x-consumer-timeout".to_owned(), 1_800_000.into());
+    };
+    assert!(!is_short(asking), "what its owner sets does not matter then");
+    assert!(is_short(|it| it.subscriptions.clear()), "of somebody else's queue rehop asks nothing");
 }
 
 #[test]
@@ -915,25 +940,40 @@ fn a_queue_that_waits_long_for_a_consumer_whose_node_has_died_is_found_from_4_3_
 fn messages_that_are_stuck_stray_or_parked_for_long_are_found() {
     assert_eq!(found(&settings(), |seen| queue(seen, "ns.wait.10000").messages_dlx = 1), ["dead-lettering-stuck"]);
     assert_eq!(found(&settings(), |seen| seen.queues.get_mut("ns.stray").unwrap().ready = 1), ["stray-not-empty"]);
+    const HOUR: i64 = 60 * 60 * 1000;
     let parked = |millis_ago: i64| {
-        found(&settings(), |seen| {
+        examined(&settings(), |seen| {
             let since = Timestamp::from_millis(NOW.as_millis() - millis_ago);
             seen.oldest_parked = BTreeMap::from([("orders.parked".to_owned(), since)]);
+            seen.queues.get_mut("orders.parked").unwrap().ready = 7;
         })
     };
-    const DAY: i64 = 24 * 60 * 60 * 1000;
-    assert_eq!((parked(DAY), parked(DAY + 1)), (vec![], vec!["parked-old"]));
-    let tier = |messages: u64| {
-        found(&settings(), |seen| {
+    assert!(parked(24 * HOUR).is_empty());
+    assert_eq!(parked(24 * HOUR + 1)[0].check, Check::ParkedOld);
+    let Finding { seen, remedy, .. } = parked(26 * HOUR - 1).remove(0);
+    assert_eq!(seen, "it holds 7 messages, and the oldest has been there for 1day 1h");
+    assert!(remedy.contains("`rehop parked replay --queue orders`"), "{remedy}");
+}
+
+#[test]
+fn a_wait_queue_that_is_not_used_is_told_with_what_is_known_of_it_unless_nothing_is() {
+    for (messages, consumers, expected) in [
+        (Some(0), 0, Some("it is empty")),
+        (Some(1), 0, Some("messages still wait in it, and will return")),
+        (Some(0), 1, Some("somebody consumes from it")),
+        (None, 0, None),
+    ] {
+        let found = examined(&settings(), |seen| {
             let arguments = Arguments::from([
                 ("x-message-ttl".to_owned(), Argument::Number(700)),
                 ("x-dead-letter-exchange".to_owned(), Argument::Text("ns.return".to_owned())),
             ]);
-            let unused = QueueDetails { messages: Some(messages), ..details("ns.wait.700", &arguments) };
+            let unused = QueueDetails { messages, consumers, ..details("ns.wait.700", &arguments) };
             seen.management.as_mut().unwrap().wait_queues.push(unused);
-        })
-    };
-    assert_eq!((tier(0), tier(1)), (vec!["unused-tier"], vec!["unused-tier"]));
+        });
+        let told: Vec<_> = found.iter().map(|finding| (finding.check, finding.seen.as_str())).collect();
+        assert_eq!(told, Vec::from_iter(expected.map(|seen| (Check::UnusedTier, seen))));
+    }
 }
 
 #[test]
