@@ -63,8 +63,7 @@ async fn a_message_that_would_wait_in_the_process_is_handed_back_and_counted_if_
                 Err::<(), _>(Failure::transient("late"))
             }
         };
-        let service =
-            fixture.connect().await.with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+        let service = fixture.connect().await.with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
         let status = service.status();
         let run = Running::start(service);
         fixture.is_declared(&fixture.queue).await;

@@ -60,11 +60,11 @@ pub(crate) async fn refused(lab: &Lab, parked: &str) {
 /// The consuming connection is lost during an alarm, long after it was opened. The backlog is consumed all the same: it may be why the alarm
 /// lasts.
 pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
-    const CONSUMER_TIMEOUT: Duration = Duration::from_secs(20);
-    let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 20000")).await;
+    const CONSUMER_TIMEOUT: Duration = Duration::from_secs(30);
+    let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 30000")).await;
     let mut lab = ground.lab_on("alarm-and-cut", broker.clone());
-    lab.config.ack_timeout = CONSUMER_TIMEOUT;
-    (lab.work_mut().handler_timeout, lab.work_mut().concurrency) = (CONSUMER_TIMEOUT / 2, 5);
+    is_told_the_ack_timeout(&mut lab, CONSUMER_TIMEOUT);
+    lab.work_mut().concurrency = 5;
     lab.declare().await;
     let (mut service, proxy) = lab.service_behind().await;
     lab.recovers(RECOVERY).await;
@@ -72,7 +72,7 @@ pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     lasts(CONSUMER_TIMEOUT * 3 / 4).await;
     let fails = lab.send(1, Does::GateFail).await;
     lab.started(4).await;
-    lab.send(400, Does::Slow(300)).await;
+    lab.send(700, Does::Slow(300)).await;
     broker.rabbitmqctl(&MEMORY.raise).await.unwrap();
     alarm_is_on(&broker, MEMORY.resource).await;
     service.go().await;
@@ -93,7 +93,7 @@ pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     broker.rabbitmqctl(&MEMORY.clear).await.unwrap();
     no_alarm_is_on(&broker).await;
     lab.recovers(RECOVERY).await;
-    lab.settled(SOON).await;
+    lab.settled(SOON * 3).await;
     service.stop().await;
     lab.close(Allowed::losses(1, 100)).await
 }
@@ -141,10 +141,10 @@ async fn permit(broker: &Broker, user: &str, write: &str) {
     broker.rabbitmqctl(&["set_permissions", user, ".*", write, ".*"]).await.unwrap();
 }
 
-/// As configured in the broker of these cases.
-fn is_told_the_ack_timeout(lab: &mut Lab) {
-    lab.config.ack_timeout = Duration::from_secs(10);
-    lab.work_mut().handler_timeout = Duration::from_secs(9);
+/// As configured in the broker.
+fn is_told_the_ack_timeout(lab: &mut Lab, timeout: Duration) {
+    lab.config.ack_timeout = timeout;
+    lab.work_mut().handler_timeout = timeout * 9 / 10;
 }
 
 /// All handlers together take longer than the ack timeout. None of their messages comes twice, and the subscription stays.
@@ -152,7 +152,7 @@ pub(crate) async fn slower_than_the_ack_timeout(ground: Ground) -> Account {
     let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 10000")).await;
     let mut lab = ground.lab_on("slow-and-timed", broker.clone());
     (lab.work_mut().concurrency, lab.work_mut().delivery_limit) = (2, 2);
-    is_told_the_ack_timeout(&mut lab);
+    is_told_the_ack_timeout(&mut lab, Duration::from_secs(10));
     lab.declare().await;
     // Before 4.3 the broker checks for such messages once a minute.
     let count = if ground.is("4.3").await { 30 } else { 110 };
@@ -167,10 +167,10 @@ pub(crate) async fn slower_than_the_ack_timeout(ground: Ground) -> Account {
 /// All handlers wait for their copies when the ack timeout is over, and by then nothing more is subscribed to. Only once do the messages
 /// come again, and not before the end of the alarm.
 pub(crate) async fn an_alarm_longer_than_the_ack_timeout(ground: Ground) -> Account {
-    let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 10000")).await;
+    let broker = ground.own_broker(|builder| builder.conf("consumer_timeout = 20000")).await;
     let mut lab = ground.lab_on("alarm-and-timed", broker.clone());
     lab.work_mut().delivery_limit = 2;
-    is_told_the_ack_timeout(&mut lab);
+    is_told_the_ack_timeout(&mut lab, Duration::from_secs(20));
     lab.declare().await;
     let mut service = lab.service();
     lab.recovers(RECOVERY).await;
@@ -187,7 +187,9 @@ pub(crate) async fn an_alarm_longer_than_the_ack_timeout(ground: Ground) -> Acco
     blocked(&broker, "service").await;
     let started = lab.count(Step::Started);
     // Before 4.3 the broker checks for such messages once a minute.
-    eventually(SOON * 3, "the queue pauses", async || service.log().contains("consuming again when this ends")).await.unwrap();
+    eventually(SOON * 3, "the queue pauses", async || service.log().contains("consuming again when this ends"))
+        .await
+        .unwrap();
     // It pauses for no longer than the timeout.
     lasts(Duration::from_secs(5)).await;
     assert_eq!(lab.count(Step::Started), started, "a handler ran again during the alarm");
