@@ -43,17 +43,22 @@ async fn an_exhausted_message_is_parked_with_its_reason_and_error_history() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permanent_failure_is_parked_at_once_and_a_discarded_one_is_kept_nowhere() {
     let fixture = Fixture::new("permanent").await;
+    let started = Log::default();
+    let log = started.clone();
     let run = fixture
-        .serve(|message| async move {
-            match message.raw_body().as_ref() {
+        .serve(move |message| {
+            log.push(());
+            std::future::ready(match message.raw_body().as_ref() {
                 b"permanent" => Err(Failure::permanent("no such customer")),
                 _ => Err(Failure::discard("a test order")),
-            }
+            })
         })
         .await;
     fixture.publish("discard").await;
     fixture.publish("permanent").await;
     let parked = fixture.drain_parked(1).await.remove(0);
+    // The stop would hand back what no handler has seen.
+    started.reaches(2).await;
     let summary = run.stop().await;
     assert_eq!(parked.text(), "permanent");
     assert_eq!(parked.headers["rehop-reason"], "permanent");

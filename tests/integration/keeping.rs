@@ -9,7 +9,7 @@ use crate::support::{Fixture, SOON};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_queue_that_cannot_be_declared_keeps_nothing_else_from_being_declared_and_consumed_again() {
     let (fixture, proxy) = Fixture::behind_proxy("part-fails").await;
-    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
     fixture.publish("first").await;
     fixture.drain_parked(1).await;
     let (own, park) = (fixture.namespace.name(), format!("{}.park", fixture.namespace.name()));
@@ -23,7 +23,7 @@ async fn a_wait_queue_that_cannot_be_declared_keeps_nothing_else_from_being_decl
     eventually(SOON, "the service connects again", async || proxy.accepted() > connections).await.unwrap();
     fixture.is_declared(&second).await;
     fixture.publish("second").await;
-    seen.reaches(2).await;
-    assert_eq!(fixture.drain_parked(1).await[0].text(), "second", "its binding is there again");
+    // Its binding is there again.
+    fixture.drain_parked_until("second", SOON).await;
     run.stop().await;
 }

@@ -99,8 +99,7 @@ async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do
     are_parked(&fixture).await;
     // Later messages are handled.
     fixture.publish("after").await;
-    let last = fixture.client.drain(&fixture.parked(), 1, AFTER_THE_LONGEST_PAUSE).await.unwrap();
-    assert_eq!(last[0].text(), "after");
+    fixture.drain_parked_until("after", AFTER_THE_LONGEST_PAUSE).await;
     run.stop().await;
     assert_eq!(fixture.client.depth(&fixture.queue).await.unwrap(), 0);
 }

@@ -81,6 +81,18 @@ impl Fixture {
         self.client.drain(&self.parked(), count, SOON).await.unwrap()
     }
 
+    /// Takes parked messages until one has this body. After a connection was lost, some that were parked before may come first, again.
+    pub(crate) async fn drain_parked_until(&self, body: &str, within: Duration) {
+        let what = format!("{body:?} is parked");
+        eventually(within, &what, async || {
+            let parked = self.client.get_all(&self.parked()).await.map_err(|error| error.to_string())?;
+            let bodies: Vec<_> = parked.iter().map(Received::text).collect();
+            if bodies.iter().any(|parked| parked == body) { Ok(true) } else { Err(format!("{bodies:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
     /// Starts a service on the queue that takes raw bodies, and waits until the queue exists.
     pub(crate) async fn serve<R>(&self, handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static) -> Running
     where
