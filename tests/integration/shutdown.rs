@@ -112,17 +112,14 @@ async fn a_service_stops_in_time_while_the_broker_is_away() {
     assert_eq!((summary.handled, summary.stopped), (0, Stopped::Shutdown));
 }
 
-/// How much later than the end of its grace time a service may have stopped, because a busy machine does not run it at once.
-const LATE: Duration = Duration::from_millis(500);
-
 /// Silence is worse than absence: connections look alive, but nothing is answered. The handler's copy cannot be published. An answer may
-/// take longer than the whole shutdown.
+/// take much longer than the whole shutdown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_stops_within_its_grace_time_while_the_broker_is_silent() {
     let (mut fixture, proxy) = Fixture::behind_proxy("stop-silent").await;
     let grace = Duration::from_secs(1);
     fixture.settings.shutdown.grace = grace;
-    fixture.settings.broker.timeout = Duration::from_secs(10);
+    fixture.settings.broker.timeout = Duration::from_secs(60);
     let (run, started, gate) = fixture.serve_gated(0, Err(Failure::permanent("no"))).await;
     fixture.publish("x").await;
     started.reaches(1).await;
@@ -130,7 +127,7 @@ async fn a_service_stops_within_its_grace_time_while_the_broker_is_silent() {
     gate.add_permits(1);
     let since = Instant::now();
     let summary = run.stop().await;
-    assert!(since.elapsed() < grace + LATE, "{:?}", since.elapsed());
+    assert!(since.elapsed() < grace + PROMPTLY, "{:?}", since.elapsed());
     assert_eq!((summary.unfinished, summary.parked.len()), (1, 0), "{summary:?}");
     drop(proxy);
     fixture.has_depth(&fixture.queue, 1).await;
@@ -158,9 +155,9 @@ async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handl
     hold.is_reached().await;
     assert!(status.queues()[0].is_consuming, "{status:?}");
     let stopping = run.begin_stop();
-    // With a grace time of 5 s, the service waits 1 s for each of two answers: to the subscription, and to its end. Only then does the
+    // With a grace time of 30 s, the service waits 2 s for each of two answers: to the subscription, and to its end. Only then does the
     // queue count as not consumed, and what ends from now on is settled on the channel of a given-up subscription. Handlers may run for
-    // 4 s.
+    // 28 s.
     let has_given_up = async || if status.queues()[0].is_consuming { Err(format!("{status:?}")) } else { Ok(true) };
     eventually(SOON, "the shutdown waits for no more answers", has_given_up).await.unwrap();
     gate.add_permits(1);

@@ -36,7 +36,6 @@ impl Fixture {
         settings.broker.url = Secret::from(url);
         settings.retry.delays = millis([100, 200]);
         settings.retry.immediate = Some(0);
-        settings.shutdown.grace = Duration::from_secs(5);
         Self { client: Client::connect(url).await.unwrap(), settings, queue: namespace.queue("orders"), namespace }
     }
 
