@@ -25,7 +25,8 @@ async fn own(test: &str, ack_timeout: Duration) -> Option<Fixture> {
     broker.rabbitmqctl(&["eval", sooner]).await.unwrap();
     let mut fixture = Fixture::new(test).await;
     fixture.settings.broker.consumer_timeout = ack_timeout;
-    fixture.settings.broker.timeout = Duration::from_secs(2);
+    // A busy machine may take a while to connect again.
+    fixture.settings.broker.timeout = Duration::from_secs(10);
     fixture.settings.consume.handler_timeout = Some(Duration::from_millis(500));
     Some(fixture)
 }
@@ -152,8 +153,6 @@ async fn in_an_ordered_queue_those_behind_what_the_parked_queue_refuses_go_on_be
 #[tokio::test(flavor = "multi_thread")]
 async fn in_an_ordered_queue_nothing_overtakes_what_is_left_to_the_broker_while_the_broker_may_bring_it_back() {
     let Some(mut fixture) = ordered("late-cut").await else { return };
-    // A busy machine may take a while to connect again.
-    fixture.settings.broker.timeout = Duration::from_secs(10);
     let (proxy, hold) = fixture.put_behind_frame_hold(Held::Reject).await;
     for body in ["a-no", "a1", "a2"] {
         publish(&fixture, body).await;

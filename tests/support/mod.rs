@@ -9,8 +9,8 @@ mod running;
 
 use std::time::{Duration, SystemTime};
 
-use rehop::testing::{Broker, Received};
-use rehop::{Backoff, Timestamp};
+use rehop::testing::{Broker, Received, eventually};
+use rehop::{Backoff, Status, Timestamp};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -47,6 +47,15 @@ pub(crate) fn now_millis() -> i64 {
 pub(crate) async fn is_before_4_3() -> bool {
     let version = Broker::shared().await.version();
     ["3.", "4.0.", "4.1.", "4.2."].iter().any(|old| version.starts_with(old))
+}
+
+/// Waits until the service holds no delivery: all that it got are settled.
+pub(crate) async fn is_idle(status: &Status) {
+    let holds_none = async || match status.queues().iter().map(|queue| queue.in_flight).sum::<u64>() {
+        0 => Ok(true),
+        held => Err(format!("{held} in flight")),
+    };
+    eventually(SOON, "every delivery is settled", holds_none).await.unwrap();
 }
 
 /// A broker that tests restart and reconfigure, one at a time.
