@@ -127,8 +127,8 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "would-expire-in-the-wait",
-        retry: |retry| retry.delays = millis([100, 60_000]),
-        expires_after: Some(30_000),
+        retry: |retry| retry.delays = millis([100, 600_000]),
+        expires_after: Some(300_000),
         script: |_| Err(Failure::transient("no")),
         expected: "attempt 1 after 0s: wait 100ms\n\
                    attempt 2 after 100ms: park (expired)",

@@ -197,7 +197,7 @@ async fn what_is_handed_back_at_the_shutdown_does_not_wait() {
 async fn what_the_broker_takes_back_from_a_handler_that_hangs_has_spent_a_wait_and_stays_within_its_attempts() {
     const ACK_TIMEOUT: Duration = Duration::from_secs(5);
     // Longer than the service takes to subscribe again: a delivery under way to a subscription that ends would spend another wait.
-    const DELAY: Duration = Duration::from_secs(1);
+    const DELAY: Duration = Duration::from_secs(3);
     if !is_known().await {
         return not_tried("an ack timeout with strategy native, because this broker does not know it (4.3 does)");
     }

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rehop::settings::BindingSettings;
 use rehop::testing::Publish;
-use rehop::{Failure, HeaderValue};
+use rehop::{Failure, HeaderValue, Message};
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, Log, failures, millis, now_millis};
+use crate::support::{Fixture, Log, failures, is_idle, millis, now_millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_queue_of_a_fanout_sees_no_retry() {
@@ -85,30 +86,31 @@ async fn a_forged_rehop_user_id_header_is_not_trusted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiration_does_not_return_a_copy_early_or_lose_it() {
     let mut fixture = Fixture::new("expiration-trap").await;
-    fixture.retry().delays = millis([1500, 100]);
+    fixture.retry().delays = millis([6_000, 100]);
     // Its deadline is far off. Its `expiration` ends before its first wait, but leaves a busy machine time for a first attempt.
     let message = fixture
         .to_queue()
-        .header("rehop-expires-at", now_millis() + 60_000)
-        .properties(|it| it.expiration = Some("1000".to_owned()));
+        .header("rehop-expires-at", now_millis() + 600_000)
+        .properties(|it| it.expiration = Some("5000".to_owned()));
     let seen = Log::default();
     let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            log.push(Instant::now());
-            let first = message.raw_body().is_empty();
-            async move { if first { Ok(()) } else { Err(Failure::transient("no")) } }
-        })
-        .await;
-    // Now the service is consuming.
+    let handler = move |message: Message<Bytes>| {
+        log.push(Instant::now());
+        let first = message.raw_body().is_empty();
+        async move { if first { Ok(()) } else { Err(Failure::transient("no")) } }
+    };
+    let (run, status) = fixture.start(handler).await;
+    fixture.is_declared(&fixture.queue).await;
     fixture.publish("").await;
     seen.reaches(1).await;
+    // Now the service is consuming, and has room for the next message.
+    is_idle(&status).await;
     fixture.client.publish(message.body("expires")).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     let seen = &seen.all()[1..];
     assert_eq!(seen.len(), 3);
-    assert!(seen[1] - seen[0] >= Duration::from_millis(1500), "{seen:?}");
+    assert!(seen[1] - seen[0] >= Duration::from_millis(6_000), "{seen:?}");
     assert_eq!(parked.properties.expiration, None);
 }
 

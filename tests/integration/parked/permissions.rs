@@ -7,7 +7,7 @@ use rehop::parked::{
 use rehop::testing::{Broker, Publish};
 
 use super::{never, numbered, ramp, request};
-use crate::support::{Fixture, not_tried};
+use crate::support::{Fixture, SOON, not_tried};
 
 const README: &str = include_str!("../../../README.md");
 
@@ -89,7 +89,9 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
 
     fixture.allow(documented.each_ref().map(String::as_str)).await;
     assert_eq!(bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap().tally.moved, 1);
-    let edited = operator.edit(&EditRequest::new(chain.clone(), "mended")).await.unwrap();
+    let mut edit = EditRequest::new(chain.clone(), "mended");
+    edit.follow = SOON;
+    let edited = operator.edit(&edit).await.unwrap();
     assert_eq!(edited.fates.handled, 1);
     let imported = operator.import(&ImportRequest::default(), exported.into_iter().map(Ok), never()).await.unwrap();
     assert_eq!((imported.imported, imported.already_there), (1, 5), "only the edited one is missing");

@@ -284,10 +284,12 @@ async fn a_work_queue_that_does_not_exist_is_an_error_and_nothing_is_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_pauses_while_its_queue_is_long() {
+    const PARKED: usize = 30;
     let fixture = Fixture::new("pause").await;
-    fixture.park(numbered(40)).await;
+    fixture.park(numbered(PARKED)).await;
     let mut request = request(RampSettings::none());
-    (request.rate, request.max_ready, request.follow) = (Some(20.0), Some(5), Duration::ZERO);
+    // To send all of them would take 6 s, and the queue is found to be too long well before that.
+    (request.rate, request.max_ready, request.follow) = (Some(5.0), Some(5), Duration::ZERO);
     let paused = Arc::new(AtomicBool::new(false));
     let seen = paused.clone();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -300,10 +302,10 @@ async fn a_replay_pauses_while_its_queue_is_long() {
     });
     eventually(SOON, "a pause", async || Ok::<_, String>(paused.load(Ordering::SeqCst))).await.unwrap();
     // Nobody consumes, so the pause lasts until there is a consumer.
-    assert!(fixture.client.depth(&fixture.queue).await.unwrap() < 40);
+    assert!(fixture.client.depth(&fixture.queue).await.unwrap() < PARKED as u32);
     let run = fixture.serve_always(Ok(())).await;
     let replayed = tokio::time::timeout(SOON, replaying).await.unwrap().unwrap().unwrap();
     drop(stop);
-    assert_eq!((replayed.tally.moved, replayed.stopped), (40, None));
+    assert_eq!((replayed.tally.moved, replayed.stopped), (PARKED as u64, None));
     run.stop().await;
 }

@@ -140,12 +140,12 @@ async fn a_count_that_was_cut_off_is_not_taken_for_the_expected_number() {
     fixture.client.publish_many(messages).await.unwrap();
     fixture.has_depth(&fixture.parked(), 8).await;
     // Messages are held for half of it, and the large ones need twice as long.
-    fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(20);
     fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
     let mut request = request(ramp(&[]));
     request.filter.chains = ["0", "1", "2"].map(str::to_owned).to_vec();
     request.expect = Some(3);
-    proxy.rate(LARGE as u64 / 2);
+    proxy.rate(LARGE as u64 / 4);
     // One at a time, so that nothing more is on its way when the count ends.
     let error = fixture.operator().with_prefetch(1).replay(&request, |_| {}, never()).await.unwrap_err();
     proxy.rate(0);
@@ -183,7 +183,7 @@ async fn an_import_that_nothing_confirms_ends_and_the_next_one_brings_what_is_mi
 
     // It waits for half of it.
     fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
-    fixture.settings.broker.timeout = Duration::from_secs(2);
+    fixture.settings.broker.timeout = Duration::from_secs(4);
     fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
     let parked = fixture.parked();
     let tell = async |what: &str| {
