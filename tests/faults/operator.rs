@@ -8,9 +8,8 @@ use rehop::parked::{
     RampSettings, ReplayRequest, RestoreRequest,
 };
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::service::{Config, Service, listen, run_process};
+use crate::service::{Config, Service, listen, run_process, terminations};
 
 /// Holds the orders, and tells this program to run as the operator.
 const ORDERS: &str = "REHOP_TEST_FAULTS_OPERATOR";
@@ -104,7 +103,7 @@ fn kilobytes(name: &str) -> u64 {
 
 async fn act(config: &Config, action: Action) -> Result<(), ParkedError> {
     let parked = open(config)?;
-    let mut terminated = signal(SignalKind::terminate()).unwrap();
+    let mut terminated = terminations();
     let stop = async move {
         let _ = terminated.recv().await;
     };

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rehop::Message;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin, Command};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 pub(crate) use config::{Config, QueueConfig, Shipped};
@@ -24,8 +24,13 @@ use handler::Work;
 pub(crate) use handler::{ASKS, Does, Job};
 pub(crate) use supervised::Supervised;
 
+use crate::ground::SOON;
+
 /// Holds the configuration, and tells this program to run as the service. Variables with `REHOP_TEST_` are not settings.
 const CONFIG: &str = "REHOP_TEST_FAULTS_SERVICE";
+
+/// A process logs this once SIGTERM tells it to stop. Before, the signal would end it at once.
+const LISTENS: &str = "listens for SIGTERM";
 
 /// The service logs this once it has stopped, followed by how many milliseconds earlier the signal had arrived.
 const SHUTDOWN_TOOK: &str = "milliseconds from the signal to the end of the service:";
@@ -89,9 +94,16 @@ async fn serve(config: Config) -> bool {
     }
 }
 
+/// Listens for SIGTERM, and logs that it does.
+pub(crate) fn terminations() -> Signal {
+    let terminated = signal(SignalKind::terminate()).unwrap();
+    tracing::info!("{LISTENS}");
+    terminated
+}
+
 /// When SIGTERM has arrived. It is noted at once, whatever the service does by then.
 fn told_to_stop() -> watch::Receiver<Option<Instant>> {
-    let mut terminated = signal(SignalKind::terminate()).unwrap();
+    let mut terminated = terminations();
     let (tell, told) = watch::channel(None);
     tokio::spawn(async move {
         terminated.recv().await;
@@ -190,8 +202,13 @@ impl Service {
         self.stdin.write_all(b"go\n").await.unwrap();
     }
 
-    /// Sends SIGTERM.
+    /// Sends SIGTERM, once the process listens for it.
     pub(crate) async fn terminate(&mut self) {
+        let begun = Instant::now();
+        while !self.log().contains(LISTENS) {
+            assert!(begun.elapsed() < SOON, "the process listens for SIGTERM; its log is {}", self.log.display());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         let told = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().await.unwrap();
         assert!(told.success(), "the process is there to be told to stop; its log is {}", self.log.display());
     }
