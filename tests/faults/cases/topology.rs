@@ -16,10 +16,15 @@ const MESSAGES: usize = 50;
 /// From the moment when something is missing until it exists again and is used.
 const RECOVERY: Duration = Duration::from_secs(45);
 
-/// A consuming service, with a wait that leaves time to delete something.
-async fn running(ground: &Ground, name: &str) -> (Lab, Service, Client) {
+/// A wait that does not keep a case for long.
+const SHORT: u64 = 2500;
+/// A wait that leaves time to delete something while all messages wait.
+const LONG: u64 = 7000;
+
+/// A consuming service whose messages wait for this long.
+async fn running(ground: &Ground, name: &str, delay: u64) -> (Lab, Service, Client) {
     let mut lab = ground.lab(name).await;
-    lab.work_mut().delays = vec![2500, 2500];
+    lab.work_mut().delays = vec![delay, delay];
     lab.declare().await;
     let service = lab.service();
     lab.send(1, Does::Succeed).await;
@@ -30,7 +35,7 @@ async fn running(ground: &Ground, name: &str) -> (Lab, Service, Client) {
 
 async fn waiting(lab: &Lab) -> std::ops::Range<u64> {
     let first = lab.send(MESSAGES, Does::Fail(1)).await;
-    lab.depth(&lab.tier(2500), MESSAGES as u32).await;
+    lab.depth(&lab.tier(LONG), MESSAGES as u32).await;
     first..first + MESSAGES as u64
 }
 
@@ -46,7 +51,7 @@ async fn finish(lab: Lab, mut service: Service, allowed: Allowed) -> Account {
 }
 
 pub(crate) async fn work_queue(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-work").await;
+    let (lab, service, client) = running(&ground, "no-work", LONG).await;
     waiting(&lab).await;
     deleted(&client, lab.work()).await;
     eventually(SOON, "the service declares it again", async || client.depth(lab.work()).await.is_ok()).await.unwrap();
@@ -55,7 +60,7 @@ pub(crate) async fn work_queue(ground: Ground) -> Account {
 }
 
 pub(crate) async fn work_queue_while_away(ground: Ground) -> Account {
-    let (lab, mut service, client) = running(&ground, "no-work-away").await;
+    let (lab, mut service, client) = running(&ground, "no-work-away", LONG).await;
     let waiting = waiting(&lab).await;
     service.stop().await;
     deleted(&client, lab.work()).await;
@@ -69,8 +74,8 @@ pub(crate) async fn work_queue_while_away(ground: Ground) -> Account {
 }
 
 pub(crate) async fn wait_queue(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-wait-queue").await;
-    deleted(&client, &lab.tier(2500)).await;
+    let (lab, service, client) = running(&ground, "no-wait-queue", SHORT).await;
+    deleted(&client, &lab.tier(SHORT)).await;
     lab.send(MESSAGES, Does::Fail(1)).await;
     lab.settled(SOON).await;
     heals(&lab).await;
@@ -89,7 +94,7 @@ async fn heals(lab: &Lab) {
 }
 
 pub(crate) async fn wait_exchange(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-wait").await;
+    let (lab, service, client) = running(&ground, "no-wait", SHORT).await;
     client.delete_exchange(&lab.exchange("wait")).await.unwrap();
     lab.send(MESSAGES, Does::Fail(1)).await;
     lab.recovers(RECOVERY).await;
@@ -99,17 +104,17 @@ pub(crate) async fn wait_exchange(ground: Ground) -> Account {
 }
 
 pub(crate) async fn return_exchange(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-return").await;
+    let (lab, service, client) = running(&ground, "no-return", LONG).await;
     waiting(&lab).await;
     client.delete_exchange(&lab.exchange("return")).await.unwrap();
-    lab.depth(&lab.tier(2500), 0).await;
+    lab.depth(&lab.tier(LONG), 0).await;
     // After 180 s the broker retries messages that it could not dead-letter.
     lab.recovers(Duration::from_secs(240)).await;
     finish(lab, service, Allowed::nothing()).await
 }
 
 pub(crate) async fn park_exchange(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-park").await;
+    let (lab, service, client) = running(&ground, "no-park", SHORT).await;
     client.delete_exchange(&lab.exchange("park")).await.unwrap();
     lab.send(MESSAGES, Does::Permanent).await;
     lab.recovers(RECOVERY).await;
@@ -118,14 +123,14 @@ pub(crate) async fn park_exchange(ground: Ground) -> Account {
 }
 
 pub(crate) async fn parked_queue(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-parked").await;
+    let (lab, service, client) = running(&ground, "no-parked", SHORT).await;
     deleted(&client, &lab.parked()).await;
     lab.send(MESSAGES, Does::Permanent).await;
     finish(lab, service, Allowed::nothing().or(Place::Stray)).await
 }
 
 pub(crate) async fn return_binding(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-way-home").await;
+    let (lab, service, client) = running(&ground, "no-way-home", SHORT).await;
     let matching = json!({ "x-match": "all", "return-to": lab.work() });
     client.unbind(lab.work(), &lab.exchange("return"), "", matching).await.unwrap();
     lab.send(MESSAGES, Does::Fail(1)).await;
@@ -137,9 +142,9 @@ pub(crate) async fn return_binding(ground: Ground) -> Account {
 
 /// Without wait queue and stray queue, a copy is returned. This is noticed, and everything is declared again.
 pub(crate) async fn stray_queue(ground: Ground) -> Account {
-    let (lab, service, client) = running(&ground, "no-stray").await;
+    let (lab, service, client) = running(&ground, "no-stray", SHORT).await;
     deleted(&client, &lab.stray()).await;
-    deleted(&client, &lab.tier(2500)).await;
+    deleted(&client, &lab.tier(SHORT)).await;
     lab.send(MESSAGES, Does::Fail(1)).await;
     lab.recovers(RECOVERY).await;
     finish(lab, service, Allowed::losses(1, 10)).await

@@ -10,7 +10,7 @@ pub(crate) async fn other_delays(ground: Ground) -> Account {
     lab.declare().await;
     lab.send(100, Does::Fail(2)).await;
     let mut old = [lab.service(), lab.service()];
-    lab.depth(&lab.tier(1500), 100).await;
+    lab.failed(100).await;
     old[0].stop().await;
     // Both versions run for a while, and each handles messages that the other one sent to wait.
     let work = lab.work_mut();
