@@ -1,7 +1,9 @@
 //! SIGKILL around the handler, and at random.
 
+use std::time::Duration;
+
 use rehop::settings::WaitStrategy;
-use rehop::testing::ProxyConnection;
+use rehop::testing::{Client, ProxyConnection};
 
 use crate::evidence::{between, quiet};
 use crate::ground::{Ground, SOON};
@@ -13,7 +15,7 @@ use crate::service::Does;
 const MESSAGES: usize = 20;
 
 /// The TTL of the wait queue, or of what stands in for a delayed exchange. It is long enough for all copies to be counted there.
-const TIER: u64 = 3000;
+const TIER: u64 = 5000;
 /// The same for the two rungs that a copy takes on the ladder, one after the other.
 const RUNGS: [u64; 2] = [4000, 2000];
 
@@ -24,6 +26,8 @@ async fn lab(ground: &Ground, name: &str) -> Lab {
 
 async fn lab_that_waits(ground: &Ground, name: &str, strategy: WaitStrategy) -> Lab {
     let mut lab = ground.lab(name).await;
+    // The bytes held here delay neither a heartbeat nor an answer too long.
+    (lab.config.heartbeat, lab.config.answer) = (Duration::from_secs(60), SOON);
     let work = lab.work_mut();
     let delay: u64 = if strategy == WaitStrategy::Ladder { RUNGS.iter().sum() } else { TIER };
     (work.strategy, work.delays, work.concurrency) = (strategy, vec![delay], MESSAGES as u16);
@@ -36,19 +40,19 @@ async fn lab_that_waits(ground: &Ground, name: &str, strategy: WaitStrategy) -> 
 }
 
 /// Waits until the first wait queue holds a copy of each message.
-async fn copies_wait(lab: &Lab) {
+async fn copies_wait(lab: &Lab, client: &Client) {
     let first = match lab.config.work().strategy {
         WaitStrategy::Ladder => lab.rung(RUNGS[0]),
         WaitStrategy::DelayedExchange => lab.stand_in(),
         _ => lab.tier(TIER),
     };
-    lab.depth(&first, MESSAGES as u32).await;
+    lab.depth_by(client, &first, MESSAGES as u32).await;
 }
 
 /// On the ladder, waits until all copies have come to the second rung, while no process runs.
-async fn copies_go_on(lab: &Lab) {
+async fn copies_go_on(lab: &Lab, client: &Client) {
     if is_on_ladder(lab) {
-        lab.depth(&lab.rung(RUNGS[1]), MESSAGES as u32).await;
+        lab.depth_by(client, &lab.rung(RUNGS[1]), MESSAGES as u32).await;
     }
 }
 
@@ -107,6 +111,7 @@ pub(crate) async fn after_the_handler(ground: Ground) -> Account {
 
 pub(crate) async fn before_the_confirm(ground: Ground, strategy: WaitStrategy) -> Account {
     let lab = lab_that_waits(&ground, "kill-before-confirm", strategy).await;
+    let client = lab.client().await;
     lab.send(MESSAGES, Does::GateFail).await;
     let (mut service, proxy) = lab.service_behind().await;
     lab.started(MESSAGES).await;
@@ -115,26 +120,27 @@ pub(crate) async fn before_the_confirm(ground: Ground, strategy: WaitStrategy) -
     quiet(ProxyConnection::bytes_to_client, &publishing).await;
     publishing.pause_to_client();
     service.go().await;
-    copies_wait(&lab).await;
+    copies_wait(&lab, &client).await;
     service.kill().await;
     assert_eq!(proxy.accepted(), 2, "the copies were sent on the connection whose confirms are held back");
     drop(proxy);
-    copies_go_on(&lab).await;
+    copies_go_on(&lab, &client).await;
     finish(&lab, MESSAGES).await
 }
 
 pub(crate) async fn between_confirm_and_ack(ground: Ground, strategy: WaitStrategy) -> Account {
     let lab = lab_that_waits(&ground, "kill-before-ack", strategy).await;
+    let client = lab.client().await;
     lab.send(MESSAGES, Does::GateFail).await;
     let (mut service, proxy) = lab.service_behind().await;
     lab.started(MESSAGES).await;
     proxy.connection(0).unwrap().pause_to_broker();
     service.go().await;
-    copies_wait(&lab).await;
+    copies_wait(&lab, &client).await;
     quiet(ProxyConnection::bytes_to_client, &proxy.connection(1).unwrap()).await;
     service.kill().await;
     drop(proxy);
-    copies_go_on(&lab).await;
+    copies_go_on(&lab, &client).await;
     finish(&lab, MESSAGES).await
 }
 

@@ -119,13 +119,9 @@ struct Killed<'a> {
 
 impl<'a> Stage<'a> {
     async fn prepare(broker: &'a Broker, mut lab: Lab, step: Step, weather: Weather) -> Self {
-        // The bytes held here do not delay a heartbeat too long.
-        lab.config.heartbeat = Duration::from_secs(60);
+        // The bytes held here, and those that pass slowly, delay neither a heartbeat nor an answer too long.
+        (lab.config.heartbeat, lab.config.answer) = (Duration::from_secs(60), SOON);
         lab.config.grace = Duration::from_secs(30);
-        if step == Step::Declare {
-            // What it declares passes slowly.
-            lab.config.answer = SOON;
-        }
         let work = lab.work_mut();
         work.concurrency = HANDLERS as u16;
         work.immediate = u32::from(step == Step::Requeue);
@@ -251,8 +247,8 @@ impl<'a> Stage<'a> {
         for queue in [lab.stray(), lab.tier(first_delay(Step::Declare)), lab.tier(LONGEST)] {
             self.client.delete_queue(&queue).await.unwrap();
         }
-        // The last of these queues comes more than a second after the first.
-        self.proxy.rate(500);
+        // The last of these queues comes more than two seconds after the first.
+        self.proxy.rate(250);
         let service = lab.service_with(&lab.behind(&self.proxy));
         let declared = async |queue: &str| self.client.depth(queue).await.is_ok();
         eventually(SOON, "the first queue is declared", async || declared(&lab.stray()).await).await.unwrap();

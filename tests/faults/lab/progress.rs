@@ -60,7 +60,11 @@ impl Lab {
 
     /// Waits until this many messages are ready in a queue.
     pub(crate) async fn depth(&self, queue: &str, wanted: u32) {
-        let client = self.client().await;
+        self.depth_by(&self.client().await, queue, wanted).await;
+    }
+
+    /// The same, with a client that is there already: messages that wait are not there for long.
+    pub(crate) async fn depth_by(&self, client: &Client, queue: &str, wanted: u32) {
         eventually(SOON, &format!("{wanted} messages in {queue}"), async || match client.depth(queue).await {
             Ok(depth) if depth == wanted => Ok(true),
             Ok(depth) => Err(format!("{depth} messages")),
