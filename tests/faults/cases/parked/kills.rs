@@ -31,7 +31,7 @@ enum Step {
 /// How many copies are elsewhere before the fault.
 pub(super) const BEGUN: u32 = 50;
 /// So many bytes a second of the operator's copies pass that it is always amidst them.
-pub(super) const SLOWLY: u64 = 60_000;
+pub(super) const SLOWLY: u64 = 40_000;
 
 /// An operator behind a proxy: its connections are number 0, which consumes, and 1, which publishes.
 pub(super) struct Stage {
