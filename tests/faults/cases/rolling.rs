@@ -23,7 +23,7 @@ pub(crate) async fn restarts_under_a_backlog(ground: Ground) -> Account {
     // Few handlers, so that the backlog outlasts the restarts.
     (work.delivery_limit, work.prefetch, work.concurrency) = (5, 50, 2);
     lab.declare().await;
-    lab.send(ground.times(1500, 4000), Does::Slow(50)).await;
+    lab.send(ground.times(4000, 12_000), Does::Slow(50)).await;
     lab.send(50, Does::Fail(1)).await;
     let mut services = std::collections::VecDeque::from([lab.service(), lab.service()]);
     let rounds = ground.times(12, 40);
@@ -34,6 +34,10 @@ pub(crate) async fn restarts_under_a_backlog(ground: Ground) -> Account {
     }
     let client = lab.client().await;
     assert!(client.depth(lab.work()).await.unwrap() > 0, "there was a backlog until the end");
+    // More handlers take the rest of it.
+    let work = lab.work_mut();
+    (work.prefetch, work.concurrency) = (100, 100);
+    services.push_back(lab.service());
     lab.settled(SOON * 3).await;
     for service in &mut services {
         service.stop().await;
