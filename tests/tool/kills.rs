@@ -10,9 +10,9 @@ use super::endpoint::{Endpoint, status};
 use crate::support::{Fixture, SOON};
 
 const KILLS: usize = 5;
-const MESSAGES: usize = 40 * KILLS;
+const MESSAGES: usize = 60 * KILLS;
 /// Long enough for the kills to interrupt it.
-const WORK: Duration = Duration::from_millis(20);
+const WORK: Duration = Duration::from_millis(50);
 
 /// One third is handled at the first attempt, one third after a wait, one third is parked.
 #[tokio::test(flavor = "multi_thread")]
