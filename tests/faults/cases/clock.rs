@@ -23,7 +23,7 @@ const LADDER: usize = 1;
 const ALONE: usize = SHARED.len();
 
 /// The first wait is long enough for the clock to jump meanwhile.
-const DELAYS: [u64; 2] = [1_500, 100];
+const DELAYS: [u64; 2] = [3_000, 100];
 /// In tiers this takes two legs.
 const ASKED: u64 = DELAYS[0] + DELAYS[1];
 
@@ -55,7 +55,7 @@ pub(crate) async fn jumps(ground: Ground) -> Account {
         all_have(&lab, &jump.waiting, Step::Started, 1).await;
         jumps.push(jump);
     }
-    lab.settled(SOON / 2).await;
+    lab.settled(SOON).await;
     jumping.stop().await;
     steady.stop().await;
     let messages = lab.record().by_message();

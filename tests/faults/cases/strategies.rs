@@ -35,7 +35,7 @@ pub(crate) async fn native(ground: Ground) -> Account {
         // What no handler has seen goes back at once, and spends none of its waits.
         rolling.pop_front().unwrap().stop().await;
     }
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     load.stop().await;
     lab.settled(SOON).await;
     for service in &mut rolling {
@@ -52,7 +52,7 @@ pub(crate) async fn killed_while_holding(ground: Ground) -> Account {
     let mut lab = ground.lab("holding").await;
     let work = lab.work_mut();
     // What comes again is attempted one by one. All of it has to wait before the first is due.
-    (work.strategy, work.delays) = (WaitStrategy::InProcess, vec![8_000, 100]);
+    (work.strategy, work.delays) = (WaitStrategy::InProcess, vec![30_000, 100]);
     lab.declare().await;
     let (held, rounds) = (10, ground.times(2, 6));
     lab.send(held, Does::Fail(2)).await;
@@ -62,8 +62,10 @@ pub(crate) async fn killed_while_holding(ground: Ground) -> Account {
         service.kill().await;
         assert!(lab.record().entries.iter().all(|entry| entry.hop == 0), "all wait when the process is killed");
     }
+    // The last process does not let them wait for that long.
+    lab.work_mut().delays = vec![1_000, 100];
     let mut service = lab.service();
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     lab.settled(SOON).await;
     service.stop().await;
     // A kill takes the one attempt that each message has had. None has ended by then, so none can end twice.

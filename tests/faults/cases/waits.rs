@@ -57,14 +57,14 @@ pub(crate) async fn forged_times(ground: Ground) -> Account {
         }
     }
     let mut service = lab.service();
-    lab.settled(SOON / 2).await;
+    lab.settled(SOON).await;
     service.stop().await;
     lab.close(Allowed::nothing().wrong_times()).await.with_note(format!("{} pairs of forged times", times.len()))
 }
 
 /// Many messages wait, the broker is frozen until the last of them is due, and all return at once.
 pub(crate) async fn due_together(ground: Ground) -> Account {
-    let (count, tier) = if ground.long { (1_000_000, 300_000) } else { (5_000, 12_000) };
+    let (count, tier) = if ground.long { (1_000_000, 300_000) } else { (5_000, 17_000) };
     let broker = ground.own_broker(|builder| builder).await;
     let mut lab = ground.lab_on("due-together", broker.clone());
     lab.work_mut().delays = vec![tier];
