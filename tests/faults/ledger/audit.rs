@@ -9,7 +9,7 @@ use crate::record::{Entry, Millis, Record, Step};
 /// How far two clocks of one machine may disagree.
 pub(crate) const CLOCKS: Millis = 2;
 /// How long it may take from the check of the deadline to the handler's first line, on a busy machine.
-const STARTING: Millis = 500;
+const STARTING: Millis = 3_000;
 
 /// Compares what was found with what was expected.
 pub(crate) fn account(
