@@ -73,7 +73,7 @@ pub(crate) async fn too_few_permissions(ground: Ground) -> Account {
     let refused = format!("access to exchange '{}'", lab.exchange("wait"));
     eventually(SOON, "the log says what is lacking", async || service.log().contains(&refused)).await.unwrap();
     permit(&broker, &lab, [&own, &own, &own]).await;
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     lab.settled(SOON).await;
     service.stop().await;
     lab.close(Allowed::nothing()).await
@@ -97,7 +97,7 @@ async fn all_taken(ground: &Ground, name: &str, existing: Option<QueueType>, onl
     lab.declare().await;
     (lab.work_mut().existing, lab.config.only_checks) = (existing, only_checks);
     let (mut service, proxy) = lab.service_behind().await;
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     permit(&broker, &lab, ["^$"; 3]).await;
     let losses = all_broken(&proxy, Proxy::cut).await;
     lab.send(10, Does::Succeed).await;
@@ -111,7 +111,7 @@ async fn all_taken(ground: &Ground, name: &str, existing: Option<QueueType>, onl
     .await
     .unwrap();
     permit(&broker, &lab, [".*"; 3]).await;
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     lab.settled(SOON).await;
     service.stop().await;
     lab.close(Allowed::losses(losses, 10)).await.of(name)

@@ -9,7 +9,7 @@ use crate::ground::{Ground, SOON};
 use crate::ledger::{Account, Allowed};
 
 /// From the moment when the broker is ready again.
-const RECOVERY: Duration = Duration::from_secs(30);
+const RECOVERY: Duration = SOON;
 
 /// Two services under load, faults that each make them lose both connections, and proof that work continues afterwards.
 async fn under_load(ground: Ground, name: &str, times: usize, fault: impl AsyncFn(&Broker)) -> Account {

@@ -15,7 +15,7 @@ use crate::record::Step;
 use crate::service::{Does, QueueConfig, Service};
 
 /// How long a recovery may take from the end of the fault.
-const RECOVERY: Duration = Duration::from_secs(45);
+const RECOVERY: Duration = SOON;
 
 /// How many messages of a queue a process holds at most.
 const PREFETCH: u16 = 20;

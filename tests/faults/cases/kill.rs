@@ -175,7 +175,7 @@ pub(crate) async fn at_random(ground: Ground) -> Account {
         tokio::time::sleep(between(20, 600)).await;
         services[kill % services.len()].kill().await;
     }
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     load.stop().await;
     lab.settled(SOON).await;
     let mut deaths = 0;

@@ -11,7 +11,7 @@ use crate::record::Step;
 use crate::service::Does;
 
 /// From the moment when the broker accepts messages again.
-const RECOVERY: Duration = Duration::from_secs(30);
+const RECOVERY: Duration = SOON;
 
 /// A resource that can run out.
 pub(crate) struct Alarm {

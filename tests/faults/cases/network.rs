@@ -10,7 +10,7 @@ use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
 
 /// From the moment when the network works again.
-const RECOVERY: Duration = Duration::from_secs(30);
+const RECOVERY: Duration = SOON;
 /// How many messages can come back with each connection that breaks.
 const PREFETCH: u16 = 20;
 

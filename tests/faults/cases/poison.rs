@@ -34,7 +34,7 @@ async fn finish(lab: &Lab, instances: usize, poisons: usize) -> Account {
 /// Returns how often the instances died.
 async fn run_until_settled(lab: &Lab, instances: usize, poisons: usize) -> usize {
     let services: Vec<_> = (0..instances).map(|_| lab.supervised()).collect();
-    lab.settled(SOON * 2).await;
+    lab.settled(SOON * 6).await;
     let mut deaths = 0;
     for service in services {
         deaths += service.stop().await;

@@ -80,14 +80,14 @@ async fn shipped(ground: Ground, profile: Option<&str>, grace: Duration) -> (Lab
     let mut losses = 0;
     for _ in 0..4 {
         losses += all_broken(&proxy, Proxy::reset).await;
-        lab.recovers(SOON / 2).await;
+        lab.recovers(SOON).await;
     }
     // Shorter than a heartbeat, so the connections are kept.
     let accepted = proxy.accepted();
     proxy.pause();
     lasts(Duration::from_secs(5)).await;
     proxy.resume();
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     assert_eq!(proxy.accepted(), accepted, "the connections were kept");
     load.stop().await;
     lab.settled(SOON).await;

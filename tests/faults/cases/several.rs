@@ -1,6 +1,6 @@
 //! Several queues in one process: a fault of one does not affect the other.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rehop::testing::{Publish, eventually};
 
@@ -48,7 +48,6 @@ pub(crate) async fn poison_in_one(ground: Ground) -> Account {
 
 /// One queue's parked queue is full, and the other queue works on.
 pub(crate) async fn parked_queue_of_one_is_full(ground: Ground) -> Account {
-    const AT_ONCE: Duration = Duration::from_secs(15);
     let broker = ground.shared_broker().await;
     let lab = lab(&ground, "full-beside").await;
     lab.declare().await;
@@ -60,7 +59,7 @@ pub(crate) async fn parked_queue_of_one_is_full(ground: Ground) -> Account {
     let begun = Instant::now();
     let (waits, parks) = (send(&lab, B, 20, Does::Fail(1)).await, send(&lab, B, 5, Does::Permanent).await);
     let client = lab.client().await;
-    lab.recovers_when(begun, AT_ONCE, "the other queue works on", async || {
+    lab.recovers_when(begun, SOON, "the other queue works on", async || {
         let ended = lab.record().ended();
         let handled = (waits..waits + 20).filter(|id| ended.contains(id)).count();
         let parked = client.depth(&lab.config.queues[B].parked()).await.map_err(|error| error.to_string())?;
@@ -73,7 +72,7 @@ pub(crate) async fn parked_queue_of_one_is_full(ground: Ground) -> Account {
     .await;
     assert!(client.depth(&full).await.unwrap() < 100, "the first queue's parked queue is full meanwhile");
     policy.clear().await;
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     lab.settled(SOON).await;
     service.stop().await;
     lab.close(Allowed::nothing()).await
@@ -84,12 +83,12 @@ pub(crate) async fn one_is_deleted(ground: Ground) -> Account {
     let lab = lab(&ground, "deleted-beside").await;
     lab.declare().await;
     let mut service = lab.service();
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     let load = send(&lab, B, 100, Does::Slow(50)).await;
     let client = lab.client().await;
     client.delete_queue(lab.work()).await.unwrap();
     eventually(SOON, "the service declares it again", async || client.depth(lab.work()).await.is_ok()).await.unwrap();
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     lab.settled(SOON).await;
     assert!(lab.record().ended().contains(&(load + 99)), "the other queue's messages are handled");
     service.stop().await;

@@ -146,7 +146,7 @@ pub(crate) async fn during_an_alarm(ground: Ground) -> Account {
     let lab = stop_soon(ground.lab_on("stop-alarm", broker.clone()));
     lab.declare().await;
     let mut service = lab.service();
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     busy(&lab).await;
     lab.done(20).await;
     broker.rabbitmqctl(&MEMORY.raise).await.unwrap();

@@ -34,7 +34,7 @@ pub(crate) async fn flat(ground: Ground) -> Account {
             warm = Some(settled_usage(&service, &proxy).await);
         }
     }
-    lab.recovers(SOON / 2).await;
+    lab.recovers(SOON).await;
     load.stop().await;
     lab.settled(SOON * 2).await;
     let (early, late) = (warm.unwrap(), settled_usage(&service, &proxy).await);

@@ -281,7 +281,7 @@ impl Killed<'_> {
         }
         let mut service = lab.service();
         service.go().await;
-        lab.recovers(SOON / 2).await;
+        lab.recovers(SOON).await;
         lab.settled(SOON).await;
         service.stop().await;
         let context = format!("{step:?} in {weather:?}");

@@ -14,7 +14,7 @@ use crate::service::{Does, Service};
 const MESSAGES: usize = 50;
 
 /// From the moment when something is missing until it exists again and is used.
-const RECOVERY: Duration = Duration::from_secs(45);
+const RECOVERY: Duration = SOON;
 
 /// A wait that does not keep a case for long.
 const SHORT: u64 = 2500;

@@ -7,6 +7,7 @@ use rehop::topology::Role;
 
 use super::Lab;
 use crate::expectation::{Cause, Place};
+use crate::ground::SOON;
 use crate::ledger::{self, Account, Allowed, Found};
 use crate::service::QueueConfig;
 
@@ -25,7 +26,7 @@ impl Lab {
         loop {
             self.collect(&client, &mut found, &mut messages).await;
             let mut account = self.account(&found, &allowed);
-            if account.lost.is_empty() || begun.elapsed() > Duration::from_secs(20) {
+            if account.lost.is_empty() || begun.elapsed() > SOON {
                 if !account.is_right() {
                     account.breaches.push(format!("logs are in {}", self.directory.display()));
                 }
