@@ -12,8 +12,8 @@ pub(super) fn watch() -> anyhow::Result<CancellationToken> {
     let stopping = stop.clone();
     tokio::spawn(async move {
         let first = signals.next().await;
-        tracing::info!("{first}: shutting down; a second signal stops immediately");
         stopping.cancel();
+        tracing::info!("{first}: shutting down; a second signal stops immediately");
         let second = signals.next().await;
         tracing::warn!("{second}: stopping immediately; unfinished messages stay with the broker");
         std::process::exit(second.exit_status().into());
