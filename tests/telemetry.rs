@@ -23,7 +23,9 @@ mod telemetry {
 
 use std::sync::OnceLock;
 
+use rehop::telemetry::FlushError;
 use rehop::testing::Broker;
+use support::SOON;
 use telemetry::collector::Collector;
 
 static COLLECTOR: OnceLock<Collector> = OnceLock::new();
@@ -36,13 +38,15 @@ fn collector() -> &'static Collector {
 
 /// Sets up this process's telemetry, once. Each test calls it before its first `connect`.
 fn set_up() {
-    TELEMETRY.get_or_init(|| rehop::telemetry::builder("tests").endpoint(collector().url()).init().unwrap());
+    TELEMETRY.get_or_init(|| {
+        rehop::telemetry::builder("tests").endpoint(collector().url()).shutdown_limit(SOON).init().unwrap()
+    });
 }
 
 /// Exports everything that was recorded so far.
-async fn flush() {
+async fn flush() -> Result<(), FlushError> {
     set_up();
-    TELEMETRY.get().unwrap().flush().await.unwrap();
+    TELEMETRY.get().unwrap().flush().await
 }
 
 const ALONE: &str = "REHOP_TEST_ALONE";

@@ -148,7 +148,7 @@ pub(crate) fn hex(id: &[u8]) -> String {
 /// Waits for this many matching spans at the collector and returns them.
 pub(crate) async fn spans(what: &str, is_ours: impl Fn(&Span) -> bool, count: usize) -> Vec<Span> {
     eventually(SOON, what, async || {
-        flush().await;
+        flush().await.map_err(|error| error.to_string())?;
         let found: Vec<_> = collector().arrived().spans.iter().filter(|span| is_ours(span)).cloned().collect();
         let names: Vec<_> = found.iter().map(|span| span.name.clone()).collect();
         if found.len() >= count { Ok(Some(found)) } else { Err(format!("{} spans: {names:?}", names.len())) }

@@ -70,7 +70,7 @@ fn prometheus_names(metric: &Metric) -> Vec<String> {
 
 /// rehop's own metrics in the collector's last export.
 pub(crate) async fn newest() -> Vec<Metric> {
-    flush().await;
+    flush().await.unwrap();
     let newest = collector().arrived().metrics.last().cloned().unwrap_or_default();
     newest.into_iter().filter(|it| it.name.starts_with("rehop.") || it.name.starts_with("messaging.")).collect()
 }
