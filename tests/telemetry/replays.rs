@@ -68,7 +68,9 @@ async fn a_replay_and_an_edit_leave_a_span_of_each_message_with_their_run_and_a_
             let replayed = operator.replay(&everything(), |_| {}, pending()).await.unwrap();
             (replayed.run, replayed.fates)
         } else {
-            let edited = operator.edit(&EditRequest::new("seven", "mended")).await.unwrap();
+            let mut request = EditRequest::new("seven", "mended");
+            request.follow = SOON;
+            let edited = operator.edit(&request).await.unwrap();
             (edited.run, edited.fates)
         };
         assert_eq!(fates.handled, 1);

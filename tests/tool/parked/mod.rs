@@ -204,7 +204,8 @@ async fn an_editor_mends_a_message() {
         ],
     ]
     .concat();
-    let arguments = ["parked", "edit", "--queue", &fixture.queue, "seven", "--apply", "--why", "a typo"];
+    let arguments =
+        ["parked", "edit", "--queue", &fixture.queue, "seven", "--follow", "60s", "--apply", "--why", "a typo"];
     let edited = Tool::start(&arguments, environment.clone()).finished().await;
     assert_eq!(edited.code(), 0, "{}", edited.err);
     assert!(edited.out.contains("it was handled"), "{}", edited.out);
