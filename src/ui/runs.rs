@@ -219,7 +219,7 @@ mod tests {
         assert!(!run.phase.borrow().is_over());
         run.stop();
         let mut phase = run.phase.clone();
-        let over = tokio::time::timeout(Duration::from_secs(5), phase.wait_for(Phase::is_over)).await;
+        let over = tokio::time::timeout(Duration::from_secs(60), phase.wait_for(Phase::is_over)).await;
         let over = over.expect("it ends in time").unwrap();
         assert!(matches!(&*over, Phase::Failed { error: ParkedError::Stopped, .. }), "{:?}", *over);
     }

@@ -280,6 +280,7 @@ async fn messages_and_consumers_where_none_should_be_are_found_and_left_where_th
     fixture.client.publish(Publish::to_queue(&parked).body("old").header("rehop-errors", old)).await.unwrap();
     fixture.client.publish(Publish::to_queue(&parked).body("new")).await.unwrap();
     fixture.client.publish(Publish::to_queue(fixture.stray()).body("lost")).await.unwrap();
+    fixture.has_depth(&parked, 2).await;
     // A delay that is no longer among the settings.
     let unused = format!("{namespace}.wait.7000");
     let arguments = json!({

@@ -130,7 +130,7 @@ async fn a_class_that_is_deferred_waits_as_long_as_retry_after_says_and_uses_up_
 async fn an_endpoint_that_hangs_is_a_timeout_and_the_message_is_kept() {
     let fixture = Fixture::new("hangs").await;
     let endpoint = Endpoint::start(|_| std::future::pending()).await;
-    let relay = fixture.relay(&endpoint.url, &["--timeout", "2s"]).await;
+    let relay = fixture.relay(&endpoint.url, &["--timeout", "4s"]).await;
     fixture.publish("kept").await;
     let parked = fixture.drain_parked(1).await;
     assert_eq!((class(&parked[0]).as_str(), parked[0].text().as_str()), ("http_timeout", "kept"));
