@@ -199,7 +199,7 @@ pub enum Error {
     /// The broker sent a message that the AMQP client cannot read, which ends the connection.
     #[error(
         "the broker sent a message that the AMQP client cannot read, which ended the connection while {what}; the message may be in \
-         another queue that uses this connection. Most likely a property, or the name of a header, is not UTF-8. Each try counts as a \
+         another queue that is consumed over this connection. Most likely a property, or the name of a header, is not UTF-8. Each try counts as a \
          delivery and ends in the same way, until the delivery limit parks the message. A parked queue has no such limit: take the \
          message out of it with another client before you try again, see \"A message that cannot be read\" in the runbooks"
     )]

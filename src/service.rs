@@ -287,7 +287,7 @@ async fn supervise(
             () = &mut requested => shutdown.request(),
             () = shutdown.over() => {
                 let unfinished = intake.running_in_all() as u64;
-                // A worker counts its own as well, so it must have ended.
+                // Workers add their own unfinished deliveries, so they must have ended before this takes the maximum.
                 workers.shutdown().await;
                 summary.update(|summary| summary.overrun(unfinished));
                 return ended;

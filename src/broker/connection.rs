@@ -179,7 +179,7 @@ impl Link {
             while Arc::strong_count(&old) > 1 && old.status().connected() {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
-            // Its last user may have left a channel that is about to close, and what was settled there would be forgotten.
+            // The last user's channel may still be closing; what was settled on it would be lost with the connection.
             tokio::time::sleep(LOOK_EVERY).await;
             let _ = timeout(CLOSE_LIMIT, old.close(200, "no more channels can be opened".into())).await;
         });

@@ -45,7 +45,7 @@ pub(super) async fn open(
         };
         let hang_up = HangUp(socket);
         let stream = if encrypted {
-            // It reads the certificates of the system from files, which may take long.
+            // This loads the system's certificates from files, which can take long and would block the runtime.
             let handle = Handle::current();
             let handshake = spawn_blocking(move || handle.block_on(stream.into_tls(&host, tls.as_ref())));
             handshake.await.map_err(io::Error::from)??

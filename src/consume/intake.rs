@@ -300,7 +300,7 @@ impl Slot {
             if !intake.stopping.load(Ordering::Relaxed)
                 && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take())
             {
-                // Given back if its channel is gone, and then the broker has it again anyway.
+                // This returns it if its channel is gone; the broker then has it again anyway.
                 inbox.hold(ticket, unacked, due.into_std(), now);
             }
             [inbox.quiet_until(), inbox.stands_still_until(now)]

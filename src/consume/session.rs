@@ -62,21 +62,21 @@ pub(crate) struct WorkQueue {
     pub(crate) ack_timeout: AckTimeout,
     /// What this process may hold for long; nothing with other strategies than `in-process`.
     pub(crate) unsettled: Mutex<Unsettled>,
-    /// Until when an alarm keeps the queue from being consumed, because of an ack timeout.
+    /// After an ack timeout: how long to wait for an alarm to end before consuming again.
     pub(crate) pause_until: Mutex<Option<Instant>>,
 }
 
 impl WorkQueue {
-    /// The broker's ack timeout has taken messages back, or may have. What cannot be copied is held, so during an alarm the next timeout
-    /// would charge all that is held.
-    fn pause_for_alarm(&self) {
-        let until = Instant::now() + self.ack_timeout.settle_limit();
+    /// The broker's ack timeout has taken messages back, or may have. It is no longer than this. During an alarm nothing can be copied, so
+    /// everything stays held, and the next timeout would charge all of it.
+    fn note_ack_timeout(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         self.pause_until().get_or_insert(until);
     }
 
     /// After an ack timeout, waits until the broker takes copies again. No longer than the timeout, because an alarm may last until this
     /// queue is consumed.
-    pub(crate) async fn wait_for_alarm_to_end(&self) {
+    pub(crate) async fn wait_out_alarm(&self) {
         let Some(until) = *self.pause_until() else { return };
         if self.publishing.state().is_blocked {
             let (queue, limit) = (&self.context.config.queue, until.saturating_duration_since(Instant::now()));
@@ -130,9 +130,9 @@ const DELETION: Duration = Duration::from_millis(300);
 const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's \
     consumer_timeout, which broker.consumer_timeout should say";
 
-/// The client tells the reason to subscriptions alone (lapin 4.12).
-const CLOSED_UNSEEN: &str = "the channel was closed while it had no subscription, most likely because a message was not settled within \
-    the broker's consumer_timeout";
+/// lapin (4.12) passes the reason on only to subscriptions, and to requests that wait for an answer.
+const CLOSED_UNSEEN: &str = "the broker closed the channel while nothing was subscribed on it, most likely because a message was not \
+    settled within its consumer_timeout";
 
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
@@ -235,11 +235,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends the acks, rejects and nacks that were collected, and waits until the broker has carried them out. A busy broker reads them
-    /// late, and would forget those that it reads together with the close. False without an answer: the channel is gone, or soon will be.
+    /// Sends the acks, rejects and nacks that were collected, and waits until the broker has read them, and a little longer for it to apply
+    /// them. A busy broker reads late, and loses those that it reads together with the close. Returns false if no answer came: the channel
+    /// is gone, or soon will be.
     pub(crate) async fn settle(&self) -> bool {
         let is_answered = self.answer("settling", self.settling_channel.round_trip()).await.is_ok();
-        tokio::time::sleep(CLOSE_DELAY).await;
+        if is_answered {
+            tokio::time::sleep(CLOSE_DELAY).await;
+        }
         is_answered
     }
 
@@ -255,8 +258,9 @@ impl<'a> Session<'a> {
     /// Gives the subscription the prefetch that the inbox asks for, then handles the next event.
     async fn step(&mut self) -> Result<(), Error> {
         self.resize().await?;
-        if !self.is_consuming {
-            // Not before the first subscription, which the broker may refuse. Without one, the inbox wants nothing delivered now.
+        let has_what_it_wants = !self.subscriptions.streams.is_empty() || *self.window.borrow() == 0;
+        if !self.is_consuming && has_what_it_wants && !self.queue.shutdown.is_requested() {
+            // Not before the subscription, which the broker may refuse. Without one, the inbox wants nothing delivered now.
             self.is_consuming = true;
             self.queue.context.consuming();
         }
@@ -376,30 +380,34 @@ impl<'a> Session<'a> {
     /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
     /// it was the ack timeout, it is noted.
     fn reason_for(&mut self, error: Error) -> Error {
-        let (is_closed_unseen, is_connected) = (self.is_closed_unseen(), self.connection.status().connected());
-        let error = match self.subscriptions.error() {
-            Some(told) => self.lost_by(Problem::from(&told)),
-            None if is_closed_unseen => self.lost_by(CLOSED_UNSEEN.to_owned().into()),
-            None => error,
-        };
+        let told = self.subscriptions.error().map(|told| self.lost_by(Problem::from(&told)));
+        let is_unexplained = told.is_none() && self.is_unexplained(&error);
+        let error = told.unwrap_or(error);
         let text = error.to_string();
-        if is_closed_unseen || is_ack_timeout(&text) {
-            self.queue.pause_for_alarm();
-            let is_certain = is_connected || is_ack_timeout(&text);
-            let unnamed = || self.unsettled().unnamed(Instant::now().into_std()).filter(|_| is_certain);
+        let (is_named, is_connected) = (is_ack_timeout(&text), self.connection.status().connected());
+        if !is_named && !is_unexplained {
+            return error;
+        }
+        let held = self.held_for();
+        if is_named || is_connected {
+            let unnamed = || self.unsettled().unnamed(Instant::now().into_std());
             self.taken_back_after(named_in(&text).or_else(unnamed));
         }
-        error
+        // Only now is the shortest timeout known.
+        let timeout = self.queue.ack_timeout.settle_limit();
+        self.queue.note_ack_timeout(if is_named { timeout } else { timeout.min(held) });
+        if is_unexplained && is_connected { self.lost_by(CLOSED_UNSEEN.to_owned().into()) } else { error }
     }
 
-    /// Whether the broker has closed the channel while it had no subscription to tell why, most likely over the ack timeout.
-    fn is_closed_unseen(&self) -> bool {
-        if self.channel.status().connected() || !self.subscriptions.streams.is_empty() {
+    /// Whether the channel was closed without a subscription or a request to tell why, most likely over the ack timeout.
+    fn is_unexplained(&self, error: &Error) -> bool {
+        let is_told = !matches!(error, Error::Lost { .. } | Error::Timeout { .. });
+        if is_told || !self.subscriptions.streams.is_empty() || self.channel.status().connected() {
             return false;
         }
         let held = self.held_for();
-        // If several messages are late, 4.3 closes the channel several times, over which lapin (4.12) gives up the connection. A connection
-        // can be lost for other reasons, too.
+        // When several messages are late, 4.3 closes the same channel more than once, and lapin (4.12) then drops the connection. Connections
+        // are also lost for other reasons, so without one only a long hold counts.
         self.queue.ack_timeout.may_be_over(held) || self.connection.status().connected() && held >= SHORTEST_UNNAMED
     }
 
@@ -442,12 +450,20 @@ impl<'a> Session<'a> {
     /// settled in time. What is unsettled can still be settled here. What no handler has seen may be late soon, too, so it is handed back
     /// unless its queue is gone. With delayed retries it stays: the broker would count it, or make it wait.
     async fn cancelled(&mut self) -> Result<(), Error> {
-        self.check_channel()?;
+        if let Err(error) = self.check_channel() {
+            let told = self.subscriptions.error().map(|told| self.lost_by(Problem::from(&told)));
+            if told.is_none() {
+                // A subscription that has ended is not told why its channel was closed.
+                self.subscriptions = Subscriptions::default();
+            }
+            return Err(told.unwrap_or(error));
+        }
         let error = self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
-        let may_have_timed_out = self.queue.ack_timeout.may_be_over(self.held_for());
+        let (held, limit) = (self.held_for(), self.queue.ack_timeout.settle_limit());
+        let may_have_timed_out = self.queue.ack_timeout.may_be_over(held);
         if self.is_ordered() {
             if may_have_timed_out {
-                self.queue.pause_for_alarm();
+                self.queue.note_ack_timeout(limit.min(held));
             }
             // Another process may be active by now. Only a closed channel gives back what is held here.
             return Err(error);
@@ -462,12 +478,12 @@ impl<'a> Session<'a> {
             let unseen = self.queue.intake.take_unseen(self.queue.index);
             self.hand_back(&unseen, "the broker cancelled their subscription");
         }
-        // The broker's timeout may be shorter than that of the settings.
-        if may_have_timed_out || exists && self.held_for() >= SHORTEST_UNNAMED {
-            self.queue.pause_for_alarm();
+        // The broker's timeout may be shorter than the settings say.
+        if may_have_timed_out || exists && held >= SHORTEST_UNNAMED {
+            self.queue.note_ack_timeout(limit.min(held));
         }
         let declare = async {
-            self.queue.wait_for_alarm_to_end().await;
+            self.queue.wait_out_alarm().await;
             self.queue.keeper.declare(&self.connection, &self.queue.topology).await
         };
         // Without a subscription, nothing else notices that the channel is gone. Then no copy may be sent of what it has brought.
@@ -528,7 +544,7 @@ impl<'a> Session<'a> {
         self.queue.intake.tick();
         self.resize().await?;
         if self.queue.intake.is_overdue(self.queue.index) {
-            self.queue.pause_for_alarm();
+            self.queue.note_ack_timeout(self.queue.ack_timeout.settle_limit());
             let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
                            all in its order";
             return Err(self.lost_by(problem.to_owned().into()));

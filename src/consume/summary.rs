@@ -53,7 +53,7 @@ pub enum Stopped {
     /// The caller requested it, and every running handler finished.
     #[default]
     Shutdown,
-    /// The caller requested it, and some handlers were still running at the end of the grace time.
+    /// The caller requested it, and at the end of the grace time some handlers were still running, or the broker had not answered.
     GraceOver,
 }
 

@@ -71,7 +71,7 @@ impl Worker {
     /// An ordered queue's handlers of the session before must have ended: its messages come again.
     async fn open(&self) -> Result<Session<'_>, Error> {
         self.queue.intake.all_dropped(self.queue.index).await;
-        self.queue.wait_for_alarm_to_end().await;
+        self.queue.wait_out_alarm().await;
         let connection = self.consuming.get().await?;
         let opened = Session::open(&self.queue, connection.clone()).await;
         match &opened {

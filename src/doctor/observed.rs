@@ -73,13 +73,13 @@ pub(super) struct Denied {
     pub(super) problem: String,
 }
 
-/// What is tried so that the broker compares an object, such as `queue "orders"`.
+/// The request that makes the broker compare an object, such as `queue "orders"`.
 pub(super) fn declaring(object: &str) -> String {
     format!("declaring {object}")
 }
 
 impl Observed {
-    /// Why the user may not declare this object.
+    /// The broker's reason for not letting the user declare this object, if it gave one.
     pub(super) fn denied_to_declare(&self, object: &str) -> Option<&str> {
         let what = declaring(object);
         self.denied.iter().find(|denied| denied.what == what).map(|denied| denied.problem.as_str())

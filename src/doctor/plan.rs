@@ -48,7 +48,7 @@ pub enum Action {
     Keep,
     /// It would be created.
     Create,
-    /// The broker would refuse: it exists with other arguments, or cannot be declared.
+    /// The broker would refuse: it exists with other arguments, or the user may not declare it.
     Refuse,
     /// It belongs to somebody else and does not exist.
     Missing,
@@ -76,7 +76,7 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
         let shown = details.map(|details| exchange_differences(exchange, details));
         let steps = |_: &[Difference]| exchange_steps(&exchange.name, subject);
         let state = seen.exchanges.get(&exchange.name);
-        parts.push(if_allowed(part(format!("exchange {:?}", exchange.name), state, shown, steps), seen));
+        parts.push(refused_if_denied(part(format!("exchange {:?}", exchange.name), state, shown, steps), seen));
     }
     for name in subject.foreign_exchanges() {
         if seen.exchanges.get(name) == Some(&State::Missing) {
@@ -96,7 +96,7 @@ pub(super) fn plan(subject: &Subject, seen: &Observed) -> Plan {
         let details = seen.management.as_ref().and_then(|management| management.queues.get(&queue.name));
         let shown = details.map(|details| differences(&queue.arguments, &details.arguments));
         let planned = part(object, state, shown, |differences| queue_steps(queue, differences, subject));
-        parts.push(if_allowed(planned, seen));
+        parts.push(refused_if_denied(planned, seen));
     }
     parts.extend(missing_bindings(subject, seen).map(|binding| Planned {
         object: format!("binding of queue {:?} to exchange {:?}", binding.queue, binding.exchange),
@@ -149,8 +149,8 @@ fn part(
     }
 }
 
-/// Without the permission, the broker refuses to declare also what is in place, and compares nothing.
-fn if_allowed(planned: Planned, seen: &Observed) -> Planned {
+/// Without the permission, the broker refuses to declare even what is already in place, and compares nothing.
+fn refused_if_denied(planned: Planned, seen: &Observed) -> Planned {
     match seen.denied_to_declare(&planned.object) {
         Some(problem) if planned.action == Action::Keep => {
             let steps = vec![LEAST_PERMISSIONS.to_owned()];
@@ -244,7 +244,7 @@ fn sources<'a>(queue: &str, subject: &'a Subject) -> Vec<&'a str> {
 }
 
 fn work_steps(name: &str, differences: &[Difference], subject: &Subject) -> Vec<String> {
-    // In the broker's words a text is in single quotes.
+    // The broker's own message puts strings in single quotes.
     let is_park = |found: &str| found.trim_matches(['"', '\'']).ends_with(".park");
     let foreign = differences.iter().any(|it| it.argument == "x-dead-letter-exchange" && is_park(&it.found));
     let mut steps = Vec::new();

@@ -145,7 +145,7 @@ impl<'a> Carrier<'a> {
         }
         let drained = self.drain(look, under_way).await;
         match end {
-            // To run it again repeats what was copied and not confirmed, so that has to be said first.
+            // A second run would copy again what was copied but not confirmed, so that error takes precedence.
             Err(ParkedError::Incomplete { .. }) | Ok(_) => drained.and(end),
             Err(error) => Err(error),
         }

@@ -4,12 +4,16 @@ use std::process::ExitCode;
 
 use rehop::Settings;
 use rehop::doctor::{self, Action, Plan};
+use rehop::settings::TopologyMode;
 
 use crate::cli::output;
 use crate::cli::report::FOUND;
 
 pub(super) async fn run(settings: &Settings, json: bool) -> anyhow::Result<ExitCode> {
-    let plan = doctor::plan(settings).await?;
+    // Like `rehop topology declare`, which declares in any case.
+    let mut settings = settings.clone();
+    settings.topology = TopologyMode::Declare;
+    let plan = doctor::plan(&settings).await?;
     if json {
         output::print_json(&plan)?;
     } else {

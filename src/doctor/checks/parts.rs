@@ -12,7 +12,8 @@ use crate::topology::{Binding, ExchangeBinding, ExchangeKind};
 
 const DECLARE: &str = "run `rehop topology declare`, which creates what is missing and changes nothing else";
 pub(super) const PLAN: &str = "nothing can change it in place: `rehop topology plan` prints the steps";
-pub(in crate::doctor) const LEAST_PERMISSIONS: &str = "grant it: see \"Least permissions\" in the topology page";
+pub(in crate::doctor) const LEAST_PERMISSIONS: &str =
+    "grant the permission: see \"Least permissions\" on the topology page";
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     let mut found = Vec::new();

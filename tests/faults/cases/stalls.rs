@@ -13,7 +13,7 @@ use crate::record::Step;
 use crate::service::Does;
 
 /// From the moment when the fault is over.
-const RECOVERY: Duration = Duration::from_secs(30);
+const RECOVERY: Duration = SOON;
 
 /// Copies are refused, the consuming connection is lost in the meantime, and then there is room again.
 pub(crate) async fn full_and_cut(ground: Ground) -> Account {
@@ -72,7 +72,7 @@ pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     lasts(CONSUMER_TIMEOUT * 3 / 4).await;
     let fails = lab.send(1, Does::GateFail).await;
     lab.started(4).await;
-    lab.send(700, Does::Slow(300)).await;
+    lab.send(500, Does::Slow(300)).await;
     broker.rabbitmqctl(&MEMORY.raise).await.unwrap();
     alarm_is_on(&broker, MEMORY.resource).await;
     service.go().await;
@@ -92,8 +92,9 @@ pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     assert!(!lab.record().ended().contains(&fails), "no copy was taken");
     broker.rabbitmqctl(&MEMORY.clear).await.unwrap();
     no_alarm_is_on(&broker).await;
-    lab.recovers(RECOVERY).await;
+    // The backlog comes before what shows the recovery.
     lab.settled(SOON * 3).await;
+    lab.recovers(RECOVERY).await;
     service.stop().await;
     lab.close(Allowed::losses(1, 100)).await
 }
