@@ -41,6 +41,25 @@ impl AckTimeout {
         held > self.settle_limit() / 2
     }
 
+    /// Whether the broker may have closed a channel over the timeout without a word, while the oldest delivery had been held this long.
+    ///
+    /// When several messages are late, 4.3 closes the same channel more than once, and lapin (4.12) then drops the connection. Connections are
+    /// also lost for other reasons, so without one only a long hold counts.
+    pub(crate) fn may_have_closed(&self, held: Duration, is_connected: bool) -> bool {
+        self.may_be_over(held) || is_connected && is_credible(held)
+    }
+
+    /// Whether the broker may have cancelled a subscription over the timeout, which may be shorter than the settings say. A queue that does
+    /// not exist any more was deleted.
+    pub(crate) fn may_have_cancelled(&self, held: Duration, exists: bool) -> bool {
+        self.may_be_over(held) || exists && is_credible(held)
+    }
+
+    /// The timeout is no longer than this if the broker has taken back what was held this long.
+    pub(crate) fn at_most(&self, held: Duration) -> Duration {
+        self.settle_limit().min(held)
+    }
+
     /// Notes that the broker took back a message after this time. Returns whether this is shorter than what was known.
     pub(crate) fn shown(&self, timeout: Duration) -> bool {
         self.known.fetch_min(millis(timeout), Ordering::Relaxed) > millis(timeout)
@@ -75,7 +94,11 @@ pub(crate) fn named_in(problem: &str) -> Option<Duration> {
 const ACK_TIMEOUT: &str = "delivery acknowledgement on channel";
 
 /// A shorter time is more likely that of another delivery than a timeout.
-pub(crate) const SHORTEST_UNNAMED: Duration = Duration::from_secs(5);
+const SHORTEST_UNNAMED: Duration = Duration::from_secs(5);
+
+fn is_credible(held: Duration) -> bool {
+    held >= SHORTEST_UNNAMED
+}
 
 /// The deliveries of a channel that are not settled, the oldest first.
 #[derive(Debug)]
@@ -136,7 +159,7 @@ impl Unsettled {
     /// The timeout over which the broker has closed the channel, if it has not named it. What was settled at the last moment may have been
     /// the cause, so a short time is not believed.
     pub(crate) fn unnamed(&self, now: Instant) -> Option<Duration> {
-        self.oldest(now).filter(|age| *age >= SHORTEST_UNNAMED)
+        self.oldest(now).filter(|age| is_credible(*age))
     }
 
     /// The broker has cancelled the subscription. If that was over a message, it was the oldest one.
@@ -193,6 +216,19 @@ mod tests {
     fn a_delivery_may_wait_for_half_of_the_timeout_and_in_an_ordered_queue_for_nearly_all_of_it() {
         let timeout = AckTimeout::new(seconds(200));
         assert_eq!([true, false].map(|is_ordered| timeout.hold_limit(is_ordered).as_secs()), [190, 95]);
+    }
+
+    #[test]
+    fn a_short_hold_explains_nothing_and_a_longer_one_only_what_has_no_other_reason() {
+        let timeout = AckTimeout::new(seconds(200));
+        for (held, is_believed, is_over) in [(4, false, false), (5, true, false), (95, true, false), (96, true, true)] {
+            let asked = |may_be: fn(&AckTimeout, Duration, bool) -> bool| {
+                [true, false].map(|has_no_other_reason| may_be(&timeout, seconds(held), has_no_other_reason))
+            };
+            assert_eq!(asked(AckTimeout::may_have_closed), [is_believed, is_over], "{held}");
+            assert_eq!(asked(AckTimeout::may_have_cancelled), [is_believed, is_over], "{held}");
+        }
+        assert_eq!([5, 1_000].map(|held| timeout.at_most(seconds(held)).as_secs()), [5, 190]);
     }
 
     #[test]

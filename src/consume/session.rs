@@ -24,7 +24,7 @@ use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::look::{leader_answers, silent_leader};
 use crate::broker::queued::queued;
-use crate::consume::ack_timeout::{AckTimeout, SHORTEST_UNNAMED, Unsettled, is_ack_timeout, named_in};
+use crate::consume::ack_timeout::{AckTimeout, Unsettled, is_ack_timeout, named_in};
 use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{Fingerprint as _, QueueIndex, is_near_limit};
@@ -394,8 +394,8 @@ impl<'a> Session<'a> {
             self.taken_back_after(named_in(&text).or_else(unnamed));
         }
         // Only now is the shortest timeout known.
-        let timeout = self.queue.ack_timeout.settle_limit();
-        self.queue.note_ack_timeout(if is_named { timeout } else { timeout.min(held) });
+        let timeout = &self.queue.ack_timeout;
+        self.queue.note_ack_timeout(if is_named { timeout.settle_limit() } else { timeout.at_most(held) });
         if is_unexplained && is_connected { self.lost_by(CLOSED_UNSEEN.to_owned().into()) } else { error }
     }
 
@@ -405,10 +405,7 @@ impl<'a> Session<'a> {
         if is_told || !self.subscriptions.streams.is_empty() || self.channel.status().connected() {
             return false;
         }
-        let held = self.held_for();
-        // When several messages are late, 4.3 closes the same channel more than once, and lapin (4.12) then drops the connection. Connections
-        // are also lost for other reasons, so without one only a long hold counts.
-        self.queue.ack_timeout.may_be_over(held) || self.connection.status().connected() && held >= SHORTEST_UNNAMED
+        self.queue.ack_timeout.may_have_closed(self.held_for(), self.connection.status().connected())
     }
 
     /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
@@ -459,11 +456,10 @@ impl<'a> Session<'a> {
             return Err(told.unwrap_or(error));
         }
         let error = self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
-        let (held, limit) = (self.held_for(), self.queue.ack_timeout.settle_limit());
-        let may_have_timed_out = self.queue.ack_timeout.may_be_over(held);
+        let (held, timeout) = (self.held_for(), &self.queue.ack_timeout);
         if self.is_ordered() {
-            if may_have_timed_out {
-                self.queue.note_ack_timeout(limit.min(held));
+            if timeout.may_be_over(held) {
+                self.queue.note_ack_timeout(timeout.at_most(held));
             }
             // Another process may be active by now. Only a closed channel gives back what is held here.
             return Err(error);
@@ -478,9 +474,8 @@ impl<'a> Session<'a> {
             let unseen = self.queue.intake.take_unseen(self.queue.index);
             self.hand_back(&unseen, "the broker cancelled their subscription");
         }
-        // The broker's timeout may be shorter than the settings say.
-        if may_have_timed_out || exists && held >= SHORTEST_UNNAMED {
-            self.queue.note_ack_timeout(limit.min(held));
+        if timeout.may_have_cancelled(held, exists) {
+            self.queue.note_ack_timeout(timeout.at_most(held));
         }
         let declare = async {
             self.queue.wait_out_alarm().await;
