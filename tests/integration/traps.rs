@@ -51,7 +51,10 @@ async fn cc_and_bcc_are_not_routed_again_and_cc_is_kept_in_a_rehop_header() {
     fixture.client.publish(message).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
-    assert_eq!(fixture.client.depth(&audit).await.unwrap(), 1, "one by the producer's CC and BCC, none by rehop");
+    // More than one if the other queue was so new that it refused the first: the client then publishes again.
+    let audited = fixture.client.get_all(&audit).await.unwrap();
+    let by_rehop = audited.iter().filter(|it| it.headers.keys().any(|name| name.starts_with("rehop-"))).count();
+    assert_eq!((audited.is_empty(), by_rehop), (false, 0), "by the producer's CC and BCC, and none by rehop");
     assert!(!parked.headers.contains_key("CC") && !parked.headers.contains_key("BCC"));
     assert_eq!(parked.headers["rehop-cc"], json!([audit]));
 }
