@@ -67,8 +67,8 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// The broker's ack timeout has taken messages back, or may have. It is no longer than this. During an alarm nothing can be copied, so
-    /// everything stays held, and the next timeout would charge all of it.
+    /// The broker's ack timeout has taken messages back, or may have; `timeout` is the longest that it can be. During an alarm nothing can be
+    /// copied, so everything stays held, and the next timeout would charge all of it.
     fn note_ack_timeout(&self, timeout: Duration) {
         let until = Instant::now() + timeout;
         self.pause_until().get_or_insert(until);
@@ -380,7 +380,7 @@ impl<'a> Session<'a> {
     /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
     /// it was the ack timeout, it is noted.
     fn reason_for(&mut self, error: Error) -> Error {
-        let told = self.subscriptions.error().map(|told| self.lost_by(Problem::from(&told)));
+        let told = self.told();
         let is_unexplained = told.is_none() && self.is_unexplained(&error);
         let error = told.unwrap_or(error);
         let text = error.to_string();
@@ -397,6 +397,12 @@ impl<'a> Session<'a> {
         let timeout = &self.queue.ack_timeout;
         self.queue.note_ack_timeout(if is_named { timeout.settle_limit() } else { timeout.at_most(held) });
         if is_unexplained && is_connected { self.lost_by(CLOSED_UNSEEN.to_owned().into()) } else { error }
+    }
+
+    /// What the subscriptions say about the end of the channel.
+    fn told(&mut self) -> Option<Error> {
+        let told = self.subscriptions.error()?;
+        Some(self.lost_by(Problem::from(&told)))
     }
 
     /// Whether the channel was closed without a subscription or a request to tell why, most likely over the ack timeout.
@@ -448,7 +454,7 @@ impl<'a> Session<'a> {
     /// unless its queue is gone. With delayed retries it stays: the broker would count it, or make it wait.
     async fn cancelled(&mut self) -> Result<(), Error> {
         if let Err(error) = self.check_channel() {
-            let told = self.subscriptions.error().map(|told| self.lost_by(Problem::from(&told)));
+            let told = self.told();
             if told.is_none() {
                 // A subscription that has ended is not told why its channel was closed.
                 self.subscriptions = Subscriptions::default();

@@ -667,16 +667,7 @@ fn a_suspect_whose_confirm_is_late_holds_nothing_up_and_is_not_blamed_alone_for_
 
 #[test]
 fn a_suspect_whose_lane_is_never_opened_ends_the_connection() {
-    let mut story = Story::begin();
-    story.send(1..=2);
-    story.outbox.connection_lost(&frame_error(), story.now);
-    story.after(Duration::from_secs(10));
-    story.connect();
-    story.actions();
-    story.outbox.confirmed(CopyId(1), story.now);
-    story.actions();
-    let actions = story.next_actions();
-    assert!(matches!(actions[..], [Action::OpenLane(_)]), "{actions:?}");
+    let (mut story, _) = opening_a_lane_for_a_suspect();
     assert_eq!(story.next_actions(), [Action::Connect]);
 }
 
