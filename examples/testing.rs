@@ -1,6 +1,6 @@
 //! Testing a handler without a broker: a single attempt, and a message's whole way in virtual time.
 //!
-//! In a service, each part of `main` is a test. `rehop::testing::Broker` is for tests on a real RabbitMQ.
+//! In a service, each part of `main` is a test. `rehop_testing::Broker` is for tests on a real RabbitMQ.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 

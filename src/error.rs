@@ -11,7 +11,7 @@ mod problem;
 
 pub use problem::Problem;
 
-pub(crate) use mismatch::namespace_of;
+pub use mismatch::namespace_of;
 use mismatch::{inequivalent, of_namespace, remedy};
 
 crate::debug::debug_is_display!(Error);
@@ -237,7 +237,8 @@ impl Error {
     }
 
     /// Whether the connection cannot open a channel any more, and has to be replaced.
-    pub(crate) fn is_used_up(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_used_up(&self) -> bool {
         matches!(self, Self::Lost { problem, .. } if problem.of_lapin().is_some_and(is_used_up))
     }
 
@@ -277,7 +278,8 @@ impl Error {
     }
 
     /// What the broker's answer to an operation means. `what` reads like "declaring queue orders".
-    pub(crate) fn of_operation(what: impl Into<String>, error: &lapin::Error) -> Self {
+    #[doc(hidden)]
+    pub fn of_operation(what: impl Into<String>, error: &lapin::Error) -> Self {
         let what = what.into();
         let lapin::ErrorKind::ProtocolError(answer) = error.kind() else {
             return Self::of_end(what, error.into());
@@ -347,7 +349,7 @@ fn is_frame_error(error: &lapin::Error) -> bool {
 
 /// The text of an error of lapin's, on one line. The broker repeats names that anyone may have written, so characters that a terminal obeys
 /// or does not show are escaped. It names no credentials: only the URL has them.
-pub(crate) fn describe(error: &lapin::Error) -> String {
+pub fn describe(error: &lapin::Error) -> String {
     let text = match error.kind() {
         lapin::ErrorKind::IOError(error) => error.to_string(),
         lapin::ErrorKind::ProtocolError(answer) => answer.get_message().to_string(),

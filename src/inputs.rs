@@ -1,5 +1,7 @@
 //! What the property tests share: how many inputs they try, the line that says so, and long texts.
 
+#![allow(dead_code, reason = "each package includes this file, and uses a part of it")]
+
 use std::io::Write;
 
 use proptest::prelude::*;

@@ -71,9 +71,18 @@
 //!
 //! Pages: [how it works, and why](docs::architecture), [what is promised](docs::guarantees), [alternatives](docs::comparison),
 //! [settings](docs::settings), [which way to wait](docs::waiting), [queues, exchanges and permissions](docs::topology),
-//! [parked messages](docs::parked), [the local web page](docs::page), [headers](docs::headers), [producers in other
-//! languages](docs::producers), [moving a service over](docs::migration), [runbooks](docs::runbooks), [testing a
-//! service](docs::testing), [how rehop is tested](docs::proof), [what the demo shows](docs::demo), [changes](docs::changelog).
+//! [headers](docs::headers), [producers in other languages](docs::producers), [moving a service over](docs::migration),
+//! [runbooks](docs::runbooks), [testing a service](docs::testing), [how rehop is tested](docs::proof), [changes](docs::changelog).
+//!
+//! # Packages
+//!
+//! | package | for | gives |
+//! |---|---|---|
+//! | `rehop` | services | this library, and nothing else |
+//! | `rehop-testing` | tests of services | real brokers, clusters and network faults |
+//! | `rehop-cli` | operators | the tool `rehop`, with the relay |
+//! | `rehop-operator` | programs for operators | parked messages, the doctor, the comparison of topologies |
+//! | `rehop-page` | programs for operators | a local web page over these |
 //!
 //! # Features
 //!
@@ -82,35 +91,29 @@
 //! | `tls-ring` (default), `tls-aws-lc` | TLS through rustls, with ring or aws-lc |
 //! | `otlp` | `telemetry::init`: the OpenTelemetry SDK with OTLP exporters |
 //! | `monitoring` | the module `monitoring`: probes and Prometheus metrics over HTTP |
-//! | `doctor` | the module `doctor`: finds what on a broker would harm a service |
 //! | `anyhow`, `eyre` | downcasts of the errors inside an `anyhow::Error` or `eyre::Report`: [`Failure::source`] |
 //! | `tower` | `layered`: layers of tower around a handler |
-//! | `testing` | real brokers in the module [`testing`] |
-//! | `ui` | the module `ui`: a local web page |
-//! | `cli` | the tool `rehop` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[allow(missing_docs, reason = "no part of the API, although `internals` shares some of it")]
 mod broker;
 mod consume;
 mod consumer;
 mod debug;
 mod decode;
 pub mod docs;
-#[cfg(feature = "doctor")]
-pub mod doctor;
 mod duration;
 mod error;
 mod failure;
 mod handler;
 #[cfg(test)]
 mod inputs;
-#[cfg(any(feature = "doctor", feature = "ui"))]
-mod management;
+#[doc(hidden)]
+pub mod internals;
 mod message;
 #[cfg(feature = "monitoring")]
 pub mod monitoring;
-pub mod parked;
 mod pause;
 mod publish;
 mod publisher;
@@ -124,9 +127,8 @@ pub mod telemetry;
 pub mod testing;
 mod timestamp;
 pub mod topology;
-#[cfg(feature = "ui")]
-pub mod ui;
 mod wait;
+#[allow(missing_docs, reason = "no part of the API, although `internals` shares some of it")]
 mod wire;
 
 #[cfg(all(doctest, feature = "otlp"))]

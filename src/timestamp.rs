@@ -16,7 +16,8 @@ pub struct Timestamp(i64);
 
 impl Timestamp {
     /// The clock of the code that does I/O. Decisions get the time as an argument.
-    pub(crate) fn now() -> Self {
+    #[doc(hidden)]
+    pub fn now() -> Self {
         SystemTime::now().into()
     }
 

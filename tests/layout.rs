@@ -47,7 +47,7 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Each source file's module path, and the files that it imports, without tests.
 fn imports() -> Imports {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
     let mut files = Vec::new();
     collect(&root, &mut files);
     let modules: BTreeMap<String, PathBuf> = files.into_iter().map(|file| (module(&root, &file), file)).collect();

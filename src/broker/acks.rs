@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Which deliveries of one channel are settled: acked, or given back.
 #[derive(Debug)]
-pub(crate) struct SettledTags {
+pub struct SettledTags {
     /// The first unsettled delivery. The broker numbers a channel's deliveries from 1.
     first_unsettled: u64,
     /// Settled deliveries after it, as runs: first to last. There are at most as many runs as unsettled deliveries.
@@ -16,7 +16,7 @@ pub(crate) struct SettledTags {
 
 /// How a delivery is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settlement {
+pub enum Settlement {
     Ack,
     Reject { requeue: bool },
     Nack,
@@ -24,7 +24,7 @@ pub(crate) enum Settlement {
 
 /// A frame that settles one delivery, or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Frame {
+pub enum Frame {
     Ack(Ack),
     Reject { tag: u64, requeue: bool },
     Nack { tag: u64 },
@@ -32,10 +32,10 @@ pub(crate) enum Frame {
 
 /// One `basic.ack`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ack {
-    pub(crate) tag: u64,
+pub struct Ack {
+    pub tag: u64,
     /// Whether it also acks every earlier delivery that is unsettled.
-    pub(crate) multiple: bool,
+    pub multiple: bool,
 }
 
 impl Default for SettledTags {
@@ -46,7 +46,7 @@ impl Default for SettledTags {
 
 impl SettledTags {
     /// Marks a delivery as settled. The frame that settles it must be queued before any later ack.
-    pub(crate) fn settle(&mut self, tag: u64) {
+    pub fn settle(&mut self, tag: u64) {
         if tag < self.first_unsettled {
             return;
         }
@@ -66,7 +66,7 @@ impl SettledTags {
     /// Settles these deliveries, none of them settled yet. `send` queues a frame, and returns false if it could not.
     ///
     /// The acks come last: one that acks several deliveries would lose a message whose reject it overtakes.
-    pub(crate) fn settle_all(&mut self, deliveries: Vec<(u64, Settlement)>, mut send: impl FnMut(Frame) -> bool) {
+    pub fn settle_all(&mut self, deliveries: Vec<(u64, Settlement)>, mut send: impl FnMut(Frame) -> bool) {
         let mut acked = Vec::new();
         for (tag, how) in deliveries {
             let frame = match how {
@@ -88,7 +88,7 @@ impl SettledTags {
 
     /// Marks these deliveries, none of them settled yet, as settled, and returns the acks to send: one for all before the first unsettled
     /// delivery, and one for each of the others.
-    pub(crate) fn ack(&mut self, tags: Vec<u64>) -> impl Iterator<Item = Ack> {
+    pub fn ack(&mut self, tags: Vec<u64>) -> impl Iterator<Item = Ack> {
         for tag in &tags {
             self.settle(*tag);
         }

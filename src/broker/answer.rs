@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::Error;
 
 /// One answer of the broker, or an error that says what it was for.
-pub(crate) async fn answer<T>(
+pub async fn answer<T>(
     what: &str,
     limit: Duration,
     operation: impl Future<Output = lapin::Result<T>>,

@@ -1,9 +1,9 @@
-//! Opens channels and subscribes, around two faults of lapin (4.12) that show only in the long run.
+//! Opens channels, subscribes and publishes, around two faults of lapin (4.12) that show only in the long run.
 
-use lapin::options::BasicConsumeOptions;
+use lapin::options::{BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions};
 use lapin::protocol::AMQPErrorKind;
 use lapin::types::{FieldTable, ShortString};
-use lapin::{Channel, Connection, Consumer, ErrorKind};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer, ErrorKind};
 
 use super::queued::queued;
 
@@ -17,7 +17,7 @@ use super::queued::queued;
 ///
 /// When the connection is lost, or has no number left. [`is_used_up`](crate::error::is_used_up) recognises the latter; the connection
 /// then has to be replaced.
-pub(crate) async fn open_channel(connection: &Connection) -> lapin::Result<Channel> {
+pub async fn open_channel(connection: &Connection) -> lapin::Result<Channel> {
     loop {
         #[expect(clippy::disallowed_methods, reason = "only here are old errors recognised")]
         match connection.create_channel().await {
@@ -26,6 +26,34 @@ pub(crate) async fn open_channel(connection: &Connection) -> lapin::Result<Chann
             opened => return opened,
         }
     }
+}
+
+/// Opens a channel that confirms what is published on it.
+///
+/// # Errors
+///
+/// As [`open_channel`].
+pub async fn open_confirming(connection: &Connection) -> lapin::Result<Channel> {
+    let channel = open_channel(connection).await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok(channel)
+}
+
+/// Sends a message when it is first polled, and ends with its confirm.
+///
+/// # Errors
+///
+/// When the channel is gone before the broker has answered.
+pub async fn publish(
+    channel: &Channel,
+    exchange: ShortString,
+    routing_key: ShortString,
+    body: &[u8],
+    properties: BasicProperties,
+    mandatory: bool,
+) -> lapin::Result<Confirmation> {
+    let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
+    channel.basic_publish(exchange, routing_key, options, body, properties).await?.await
 }
 
 /// Whether to replace a connection that can open no more channels, because numbers of closed channels are lost to it. Not if its owner
@@ -46,7 +74,7 @@ fn is_soft(error: &lapin::Error) -> bool {
 /// # Errors
 ///
 /// When the broker refuses, or the channel is gone.
-pub(crate) async fn subscribe(
+pub async fn subscribe(
     channel: &Channel,
     queue: ShortString,
     options: BasicConsumeOptions,

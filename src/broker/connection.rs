@@ -16,7 +16,7 @@ use crate::settings::{BrokerSettings, SettingsError};
 /// A connection that is opened when it is needed, and opened again after it was lost.
 ///
 /// lapin's own recovery stays off: its streams hang after a channel error, and it gives up after 16 tries (4.12).
-pub(crate) struct Link {
+pub struct Link {
     name: String,
     broker: BrokerSettings,
     current: StdMutex<Current>,
@@ -26,10 +26,10 @@ pub(crate) struct Link {
 
 /// The state of a link's connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LinkState {
-    pub(crate) is_open: bool,
+pub struct LinkState {
+    pub is_open: bool,
     /// The broker does not read from it, as during a memory or disk alarm.
-    pub(crate) is_blocked: bool,
+    pub is_blocked: bool,
 }
 
 struct Current {
@@ -42,14 +42,14 @@ struct Current {
 }
 
 impl Link {
-    pub(crate) fn new(name: String, broker: BrokerSettings) -> Self {
+    pub fn new(name: String, broker: BrokerSettings) -> Self {
         let turn = Turn::new(broker.urls.len().max(1));
         let current = Current { connection: None, turn, attempts: 0, failure: None };
         Self { name, broker, current: StdMutex::new(current), connecting: Mutex::default() }
     }
 
     /// The time limit for one answer of the broker.
-    pub(crate) fn answer_timeout(&self) -> Duration {
+    pub fn answer_timeout(&self) -> Duration {
         self.broker.timeout
     }
 
@@ -57,7 +57,7 @@ impl Link {
     ///
     /// Callers that come while a connection is opened share the outcome. If each tried anew after a failure, the last of many would
     /// wait for the sum of their time limits.
-    pub(crate) async fn get(&self) -> Result<Arc<Connection>, Error> {
+    pub async fn get(&self) -> Result<Arc<Connection>, Error> {
         let ended_before = match self.current().working() {
             Ok(connection) => return Ok(connection),
             Err(attempts) => attempts,
@@ -109,7 +109,7 @@ impl Link {
     }
 
     /// The connection, tried again for as long as the broker may take to start. A refused login is an error at once.
-    pub(crate) async fn start(&self) -> Result<Arc<Connection>, Error> {
+    pub async fn start(&self) -> Result<Arc<Connection>, Error> {
         let deadline = Instant::now() + self.broker.startup_timeout;
         for attempt in 0.. {
             match self.get().await {
@@ -136,7 +136,7 @@ impl Link {
     }
 
     /// The connection's state now.
-    pub(crate) fn state(&self) -> LinkState {
+    pub fn state(&self) -> LinkState {
         let current = self.current();
         let status = current.connection.as_ref().map(|connection| connection.status());
         LinkState {
@@ -151,7 +151,7 @@ impl Link {
     }
 
     /// Drops a connection that must not be used again, although it may look alive.
-    pub(crate) fn abandon(&self, connection: &Arc<Connection>) {
+    pub fn abandon(&self, connection: &Arc<Connection>) {
         let mut current = self.current();
         if current.is(connection) {
             if connection.status().connected() {
@@ -162,7 +162,7 @@ impl Link {
     }
 
     /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody has a handle to it.
-    pub(crate) fn retire(&self, connection: &Arc<Connection>) {
+    pub fn retire(&self, connection: &Arc<Connection>) {
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         let mut current = self.current();
         if !current.is(connection) {
@@ -186,7 +186,7 @@ impl Link {
     }
 
     /// Closes the connection cleanly. One that is being opened meanwhile belongs to a caller that still needs it.
-    pub(crate) async fn close(&self) {
+    pub async fn close(&self) {
         let connection = self.current().connection.take();
         if let Some(connection) = connection {
             let closed = timeout(CLOSE_LIMIT, connection.close(200, "goodbye".into())).await;

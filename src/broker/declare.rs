@@ -35,12 +35,8 @@ impl Topology {
 
     /// Declares what is missing, and stops at the first failure. In `check` mode, and for queues that belong to somebody else,
     /// only looks.
-    pub(crate) async fn establish(
-        &self,
-        connection: &Connection,
-        mode: TopologyMode,
-        limit: Duration,
-    ) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub async fn establish(&self, connection: &Connection, mode: TopologyMode, limit: Duration) -> Result<(), Error> {
         if mode == TopologyMode::Declare {
             self.check_delayed_retry(connection, limit).await?;
         }
@@ -61,7 +57,8 @@ impl Topology {
     /// # Errors
     ///
     /// When the connection is lost, or does not even open a channel.
-    pub(crate) async fn establish_each(
+    #[doc(hidden)]
+    pub async fn establish_each(
         &self,
         connection: &Connection,
         mode: TopologyMode,
@@ -156,11 +153,11 @@ impl Part<'_> {
 
 /// A part that is missing or different, and could not be declared.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     pub(crate) part: String,
     /// The work queue itself failed.
     pub(crate) is_of_work_queue: bool,
-    pub(crate) error: Error,
+    pub error: Error,
 }
 
 impl Failure {
@@ -285,7 +282,7 @@ fn verb(passive: bool) -> &'static str {
 /// # Errors
 ///
 /// When a name is too long.
-pub(crate) fn table(arguments: &Arguments) -> Result<FieldTable, Error> {
+pub fn table(arguments: &Arguments) -> Result<FieldTable, Error> {
     let mut table = FieldTable::default();
     for (argument, value) in arguments {
         let value = match value {

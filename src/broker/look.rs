@@ -25,12 +25,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 /// # Errors
 ///
 /// When the queue does not exist, may not be looked at, its leader does not answer, or the channel is lost.
-pub(crate) async fn look_at(
-    channel: &Channel,
-    queue: &ShortString,
-    what: &str,
-    limit: Duration,
-) -> Result<Queue, Error> {
+pub async fn look_at(channel: &Channel, queue: &ShortString, what: &str, limit: Duration) -> Result<Queue, Error> {
     look_within(channel, queue, what, limit, LONGEST).await
 }
 
@@ -39,7 +34,7 @@ pub(crate) async fn look_at(
 /// # Errors
 ///
 /// As [`look_at`].
-pub(crate) async fn look_within(
+pub async fn look_within(
     channel: &Channel,
     queue: &ShortString,
     what: &str,

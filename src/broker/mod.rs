@@ -2,10 +2,11 @@
 
 pub(crate) mod acks;
 pub(crate) mod answer;
-pub(crate) mod channel;
+pub mod channel;
 pub(crate) mod connection;
 pub(crate) mod declare;
 pub(crate) mod keeper;
+pub(crate) mod lane;
 pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;

@@ -9,6 +9,6 @@ use crate::error::Error;
 /// # Errors
 ///
 /// When it is too long. Cut or left empty it would be another exchange's or queue's name.
-pub(crate) fn short(name: &str) -> Result<ShortString, Error> {
+pub fn short(name: &str) -> Result<ShortString, Error> {
     ShortString::try_new(name).map_err(|_| Error::Name { name: name.to_owned() })
 }

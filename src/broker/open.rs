@@ -96,7 +96,7 @@ impl Drop for HangUp {
 }
 
 /// The password in a file, without the line end that most editors and tools add.
-pub(crate) fn password(file: &Path) -> Result<String, Error> {
+pub fn password(file: &Path) -> Result<String, Error> {
     let unusable = |problem: Problem| Error::PasswordFile { path: file.to_owned(), problem };
     let text = std::fs::read_to_string(file).map_err(|error| unusable(Problem::new(error.to_string(), error)))?;
     let password = text.strip_suffix('\n').unwrap_or(&text);

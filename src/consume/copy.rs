@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::broker::lane::Outgoing;
 use crate::consume::attempt::Attempt;
 use crate::failure::Failure;
-use crate::publish::Outgoing;
 use crate::retry::decision::{Decision, Reason};
 use crate::retry::ledger::{Ledger, Wait};
 use crate::retry::outcome::Outcome;

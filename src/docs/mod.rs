@@ -18,9 +18,6 @@ pub mod waiting {}
 #[doc = include_str!("topology.md")]
 pub mod topology {}
 
-#[doc = include_str!("parked.md")]
-pub mod parked {}
-
 #[doc = include_str!("headers.md")]
 pub mod headers {}
 
@@ -40,12 +37,6 @@ pub mod testing {}
 #[cfg(feature = "otlp")]
 #[doc = include_str!("telemetry.md")]
 pub mod telemetry {}
-
-#[doc = include_str!("page.md")]
-pub mod page {}
-
-#[doc = include_str!("demo.md")]
-pub mod demo {}
 
 #[doc = include_str!("proof.md")]
 pub mod proof {}

@@ -36,7 +36,7 @@ pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> String 
 }
 
 /// The namespace of an exchange that rehop's queues dead-letter to.
-pub(crate) fn namespace_of(exchange: &str) -> Option<&str> {
+pub fn namespace_of(exchange: &str) -> Option<&str> {
     let namespace = [".park", ".stray", ".return"].iter().find_map(|end| exchange.strip_suffix(end));
     namespace.filter(|namespace| !namespace.is_empty())
 }

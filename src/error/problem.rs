@@ -24,7 +24,8 @@ impl Problem {
         self.0.cause.as_deref().and_then(|cause| cause.downcast_ref())
     }
 
-    pub(crate) fn new(text: impl Into<String>, cause: impl Error + Send + Sync + 'static) -> Self {
+    #[doc(hidden)]
+    pub fn new(text: impl Into<String>, cause: impl Error + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner { text: text.into(), cause: Some(Box::new(cause)) }))
     }
 }

@@ -22,9 +22,11 @@ pub(crate) struct Delivery {
 
 /// What a message is published to.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Address {
-    pub(crate) exchange: ShortString,
-    pub(crate) routing_key: ShortString,
+pub struct Address {
+    /// The exchange.
+    pub exchange: ShortString,
+    /// The routing key.
+    pub routing_key: ShortString,
 }
 
 impl Delivery {

@@ -36,7 +36,8 @@ pub enum HeaderValue<'a> {
 }
 
 impl<'a> HeaderValue<'a> {
-    pub(crate) fn of(value: &'a AMQPValue) -> Self {
+    #[doc(hidden)]
+    pub fn of(value: &'a AMQPValue) -> Self {
         match value {
             AMQPValue::Void => Self::Void,
             AMQPValue::Boolean(value) => Self::Bool(*value),

@@ -9,12 +9,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-use super::outbox::CopyId;
+use super::Unpublishable;
 use super::request::{Pending, Request, Requests};
 use super::task::Task;
-use super::{Outgoing, Unpublishable};
 use crate::broker::connection::{Link, pause};
 use crate::broker::keeper::Keeper;
+use crate::broker::lane::{CopyId, Outgoing};
 
 /// A handle to the publishing task. The task ends when the last handle is dropped.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! The log lines of publishing.
 
-use super::cause::Trouble;
 use super::outbox::Report;
+use crate::broker::lane::cause::Trouble;
 
 pub(super) fn log(report: &Report) {
     match report {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::outbox::CopyId;
-use super::{Outgoing, Unpublishable};
+use super::Unpublishable;
+use crate::broker::lane::{CopyId, Outgoing};
 
 pub(super) enum Request {
     Publish(CopyId, Pending),

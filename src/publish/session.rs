@@ -9,9 +9,8 @@ use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
 use lapin::{Connection, Event};
 
-use super::lane::{Lane, PublishResult};
-use super::outbox::LaneId;
 use super::request::Request;
+use crate::broker::lane::{Lane, LaneId, PublishResult};
 use crate::error::Error;
 
 /// A connection and everything under way on it. When it is replaced, nothing of it is awaited any longer.

@@ -9,15 +9,15 @@ use futures_util::future::BoxFuture;
 use lapin::{Connection, Event};
 
 use super::Unpublishable;
-use super::cause::Cause;
-use super::lane::{self, Lane, PublishResult};
-use super::outbox::{Action, CopyId, LaneId, Outbox};
+use super::outbox::{Action, Outbox};
 use super::report::log;
 use super::request::{Pending, Request, Requests};
 use super::session::{Completion, Input, Session, next_of, sleep_until};
 use crate::broker::channel::open_channel;
 use crate::broker::connection::{Link, is_blocked};
 use crate::broker::keeper::Keeper;
+use crate::broker::lane::cause::Cause;
+use crate::broker::lane::{self, CopyId, Lane, LaneId, PublishResult};
 use crate::error::Error;
 
 pub(super) struct Task {

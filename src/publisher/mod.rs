@@ -18,10 +18,9 @@ pub use self::error::PublishError;
 pub use self::message::Publish;
 use self::message::Written;
 use crate::broker::answer::answer;
-use crate::broker::channel::has_lost_numbers;
+use crate::broker::channel::{self, has_lost_numbers};
 use crate::broker::connection::{Link, unblocked};
 use crate::error::Error;
-use crate::publish::channel;
 use crate::settings::{Settings, address};
 use crate::telemetry::metrics::{Instruments, PublisherMetrics};
 use crate::telemetry::producer::PublishSpan;
@@ -204,7 +203,7 @@ impl Publisher {
     /// A connection that answers nothing may look alive, so it is given up, and the next message is published by another.
     async fn open_channel(&self, limit: Duration) -> Result<OpenChannel, Error> {
         let connection = self.0.link.get().await?;
-        match answer("opening a channel", limit, channel::open(&connection)).await {
+        match answer("opening a channel", limit, channel::open_confirming(&connection)).await {
             Ok(channel) => Ok(OpenChannel { channel, connection }),
             Err(error) => {
                 let in_use = MAX_CHANNELS - self.0.slots.available_permits();

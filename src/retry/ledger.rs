@@ -42,15 +42,15 @@ pub(crate) struct Ledger {
 
 /// What a replayed message carries until it is handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Replay {
+pub struct Replay {
     /// Names the operator's run, which waits for receipts.
-    pub(crate) run: String,
+    pub run: String,
     /// Which of the run's messages it is.
-    pub(crate) number: u32,
+    pub number: u32,
     /// How often the message was replayed.
-    pub(crate) count: u32,
+    pub count: u32,
     /// The run waits for its fate: it is parked instead of waiting.
-    pub(crate) is_canary: bool,
+    pub is_canary: bool,
 }
 
 /// One leg, by this path: it began at `since` and takes `leg`. The whole wait ends at `due`.
@@ -180,7 +180,8 @@ pub struct ErrorRecord {
 }
 
 impl ErrorRecord {
-    pub(crate) fn new(at: Timestamp, attempt: u32, class: &str, message: &str) -> Self {
+    #[doc(hidden)]
+    pub fn new(at: Timestamp, attempt: u32, class: &str, message: &str) -> Self {
         Self {
             at,
             attempt,
@@ -199,7 +200,7 @@ impl ErrorRecord {
 }
 
 /// The longest prefix of a text that fits into this many bytes.
-pub(crate) fn cut(text: &str, bytes: usize) -> &str {
+pub fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]
 }

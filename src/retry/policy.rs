@@ -215,6 +215,11 @@ impl RetryPolicy {
         self.used_ladder().map_or(own, |ladder| own.max(ladder.longest_wait()))
     }
 
+    /// How often the broker delivers a message again, before a wait, until it parks it.
+    pub fn delivery_limit(&self) -> u32 {
+        self.delivery_limit
+    }
+
     /// How messages wait.
     pub fn strategy(&self) -> WaitStrategy {
         self.strategy.kind()

@@ -5,7 +5,7 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 use super::{BrokerSettings, DEFAULT_URL};
 
 /// A URL that cannot be used. Neither part quotes it.
-pub(crate) struct InvalidUrl {
+pub struct InvalidUrl {
     pub(crate) key: String,
     pub(crate) problem: String,
 }
@@ -16,7 +16,7 @@ pub(crate) fn shown(uri: &AMQPUri) -> String {
 }
 
 /// The broker's URLs, at least one, with user, password and heartbeat in place.
-pub(crate) fn uris(broker: &BrokerSettings) -> Result<Vec<AMQPUri>, InvalidUrl> {
+pub fn uris(broker: &BrokerSettings) -> Result<Vec<AMQPUri>, InvalidUrl> {
     if broker.urls.is_empty() {
         return Ok(vec![uri(broker, broker.url.expose(), "broker.url".to_owned())?]);
     }

@@ -37,7 +37,8 @@ pub enum SettingsError {
 crate::debug::debug_is_display!(SettingsError);
 
 impl SettingsError {
-    pub(crate) fn invalid(key: String, problem: String) -> Self {
+    #[doc(hidden)]
+    pub fn invalid(key: String, problem: String) -> Self {
         Self::Invalid { key, from: None, problem }
     }
 

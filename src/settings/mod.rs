@@ -10,7 +10,8 @@ mod max_age;
 mod max_unsettled;
 mod order;
 mod queue;
-mod resolve;
+#[allow(missing_docs, reason = "no part of the API, although `internals` shares some of it")]
+pub(crate) mod resolve;
 mod secret;
 mod service_links;
 mod strategy;
@@ -31,6 +32,9 @@ pub use order::Order;
 pub use queue::{BindingSettings, Declare, QueueSettings, QueueType};
 pub(crate) use resolve::{QueueConfig, Resolved};
 pub use secret::Secret;
+
+/// A settings file with every key, what it means, and its default or an example. `rehop config init` writes it.
+pub const DOCUMENTED: &str = include_str!("../../config/default.toml");
 
 pub use crate::retry::policy::{Ending, Treatment};
 pub use crate::wait::{AskedDelays, Jitter, WaitStrategy};

@@ -16,31 +16,31 @@ use crate::wire::names::is_reserved;
 
 /// Validated settings.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolved {
-    pub(crate) settings: Settings,
-    pub(crate) queues: Vec<QueueConfig>,
+pub struct Resolved {
+    pub settings: Settings,
+    pub queues: Vec<QueueConfig>,
 }
 
 /// One queue's validated settings.
 #[derive(Debug, Clone)]
-pub(crate) struct QueueConfig {
-    pub(crate) queue: String,
-    pub(crate) parked: String,
-    pub(crate) declare: Declare,
-    pub(crate) bindings: Vec<BindingSettings>,
-    pub(crate) policy: RetryPolicy,
-    pub(crate) prefetch: u16,
-    pub(crate) concurrency: u16,
-    pub(crate) handler_timeout: Duration,
+pub struct QueueConfig {
+    pub queue: String,
+    pub parked: String,
+    pub declare: Declare,
+    pub bindings: Vec<BindingSettings>,
+    pub policy: RetryPolicy,
+    pub prefetch: u16,
+    pub concurrency: u16,
+    pub handler_timeout: Duration,
     /// Whether the queue counts deliveries, as quorum queues do.
-    pub(crate) counts_deliveries: bool,
+    pub counts_deliveries: bool,
     /// Which messages are handled one after the other.
-    pub(crate) order: Order,
+    pub order: Order,
 }
 
 impl Resolved {
     /// The settings of a queue, whether it is listed or not.
-    pub(crate) fn queue(&self, queue: &str) -> Result<QueueConfig, SettingsError> {
+    pub fn queue(&self, queue: &str) -> Result<QueueConfig, SettingsError> {
         match self.queues.iter().find(|config| config.queue == queue) {
             Some(config) => Ok(config.clone()),
             None => {
@@ -85,7 +85,8 @@ fn wrong(key: impl Into<String>, problem: impl Into<String>) -> SettingsError {
 
 impl Settings {
     /// Checks everything, and resolves each queue against the defaults.
-    pub(crate) fn resolve(&self) -> Result<Resolved, SettingsError> {
+    #[doc(hidden)]
+    pub fn resolve(&self) -> Result<Resolved, SettingsError> {
         self.check_names()?;
         self.check_broker()?;
         ladder(&self.ladder)?;

@@ -25,7 +25,6 @@ pub(crate) struct Instruments {
     process: Histogram<f64>,
     settled: Counter<u64>,
     parked: Counter<u64>,
-    moved: Counter<u64>,
     replayed: Counter<u64>,
     lateness: Histogram<f64>,
     chain_seconds: Histogram<f64>,
@@ -62,7 +61,6 @@ impl Instruments {
             process: histogram(names::PROCESS_DURATION, &SECONDS, "One attempt of a handler"),
             settled: counter(names::SETTLED, "{message}", "Deliveries settled, by outcome"),
             parked: counter(names::PARKED, "{message}", "Messages parked by rehop, by reason"),
-            moved: counter(names::PARKED_MOVED, "{message}", "Messages that operators moved, by operation"),
             replayed: counter(names::REPLAYED, "{message}", "Chains of replayed messages that ended, by outcome"),
             lateness: histogram(names::WAIT_LATENESS, &LATENESS, "How much later than due a message returned"),
             chain_seconds: histogram(
@@ -247,43 +245,5 @@ impl PublisherMetrics {
     /// A message was published, or could not be. Its destination is its exchange, or the queue if it goes to the default exchange.
     pub(crate) fn published(&self, destination: &str, took: Duration, error_type: Option<&'static str>) {
         self.instruments.sent("publish", self.destinations.bounded(destination), took, error_type);
-    }
-}
-
-/// The metric of one operation of an operator. Its attributes are built once.
-#[derive(Debug, Clone)]
-pub(crate) struct MoveMetrics {
-    moved: Counter<u64>,
-    attributes: Vec<KeyValue>,
-    /// Bounds how many queues are told apart: messages name them, and anyone may have written a message.
-    restored_to: Values,
-}
-
-impl MoveMetrics {
-    /// `resting` is the queue in which the messages rest. Parked ones belong to a work queue; stray and discarded ones may belong to any,
-    /// and only their headers, which anyone can write, say to which.
-    pub(crate) fn new(
-        instruments: Instruments,
-        operation: &'static str,
-        resting: &str,
-        work_queue: Option<&str>,
-    ) -> Self {
-        let mut attributes =
-            vec![KeyValue::new(names::OPERATION, operation), KeyValue::new(names::PARKED_QUEUE, resting.to_owned())];
-        attributes.extend(work_queue.map(|queue| KeyValue::new(names::DESTINATION_TEMPLATE, queue.to_owned())));
-        Self { moved: instruments.moved, attributes, restored_to: Values::default() }
-    }
-
-    /// So many messages were published elsewhere, or imported, and confirmed.
-    pub(crate) fn moved(&self, count: u64) {
-        self.moved.add(count, &self.attributes);
-    }
-
-    /// A message was moved back to this queue. It counts under this queue's name, not the discarded queue's.
-    pub(crate) fn restored(&self, queue: &str) {
-        let queue = KeyValue::new(names::PARKED_QUEUE, self.restored_to.bounded(queue));
-        let others = self.attributes.iter().filter(|it| it.key != queue.key).cloned();
-        let attributes: Vec<_> = others.chain([queue.clone()]).collect();
-        self.moved.add(1, &attributes);
     }
 }

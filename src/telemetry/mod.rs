@@ -127,6 +127,7 @@
 //! the names of queues.
 
 pub(crate) mod metrics;
+#[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
 pub(crate) mod names;
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -134,9 +135,8 @@ pub(crate) mod producer;
 #[cfg(feature = "monitoring")]
 pub(crate) mod prometheus;
 pub(crate) mod propagation;
-pub(crate) mod replay;
 pub(crate) mod spans;
-mod values;
+pub(crate) mod values;
 
 #[cfg(feature = "otlp")]
 pub use otlp::{Builder, FlushError, InitError, Telemetry, builder, init};

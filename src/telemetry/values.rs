@@ -11,11 +11,11 @@ const OTHER: &str = "_OTHER";
 
 /// The values that an attribute had so far. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Values(Arc<Mutex<HashSet<String>>>);
+pub struct Values(Arc<Mutex<HashSet<String>>>);
 
 impl Values {
     /// This value, or `_OTHER` if there are many others already.
-    pub(super) fn bounded(&self, value: &str) -> String {
+    pub fn bounded(&self, value: &str) -> String {
         let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if values.contains(value) || (values.len() < MOST && values.insert(value.to_owned())) {
             return value.to_owned();

@@ -7,12 +7,12 @@ use super::{Argument, Arguments, Names};
 use crate::settings::{Declare, QueueConfig};
 
 /// The namespace of the wait queues.
-pub(crate) const NAMESPACE: &str = "rehop-namespace";
+pub const NAMESPACE: &str = "rehop-namespace";
 /// The wait queues, without the namespace: `wait.10000 wait.60000`. Empty if the queue's messages wait elsewhere.
-pub(crate) const WAITS_IN: &str = "rehop-waits-in";
+pub const WAITS_IN: &str = "rehop-waits-in";
 /// In milliseconds. 4.3 obeys it for quorum queues, whatever the queue, a policy or the node say, and refuses it for classic ones; 3.10
 /// and 4.0 ignore it.
-pub(crate) const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
+pub const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
 
 /// The arguments of a consumer of this queue. Only for rehop's own queue do they ask for the ack timeout: somebody else's may be a
 /// classic one, and may have a timeout that its owner has chosen.
@@ -32,7 +32,7 @@ pub(crate) fn consumer_arguments(names: &Names, config: &QueueConfig, ack_timeou
 }
 
 /// The value of [`CONSUMER_TIMEOUT`].
-pub(crate) fn ask_for(ack_timeout: Duration) -> Argument {
+pub fn ask_for(ack_timeout: Duration) -> Argument {
     Argument::Number(i64::try_from(ack_timeout.as_millis()).unwrap_or(i64::MAX))
 }
 

@@ -10,10 +10,9 @@ mod parts;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(crate) use consumer_arguments::{CONSUMER_TIMEOUT, ask_for, consumer_arguments};
-#[cfg(feature = "doctor")]
-pub(crate) use consumer_arguments::{NAMESPACE, WAITS_IN};
-pub(crate) use names::Names;
+pub(crate) use consumer_arguments::consumer_arguments;
+pub use consumer_arguments::{CONSUMER_TIMEOUT, NAMESPACE, WAITS_IN, ask_for};
+pub use names::Names;
 pub use parts::{Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role, Topology};
 
 use crate::retry::policy::RetryPolicy;
@@ -22,7 +21,7 @@ use crate::wait::WaitStrategy;
 use crate::wire::names::{RETURN_TO, WAIT_FOR};
 
 /// Everything that these queues need.
-pub(crate) fn build(names: &Names, configs: &[QueueConfig]) -> Topology {
+pub fn build(names: &Names, configs: &[QueueConfig]) -> Topology {
     let mut topology = shared(names, configs);
     for config in configs {
         let Topology { exchanges, queues, bindings, exchange_bindings } = own(names, config);
@@ -61,7 +60,7 @@ pub(crate) fn own(names: &Names, config: &QueueConfig) -> Topology {
 }
 
 /// What an operator needs to discard messages: not part of a service's topology, because only operators publish there.
-pub(crate) fn discarded(names: &Names) -> Topology {
+pub fn discarded(names: &Names) -> Topology {
     let (name, to_stray) = (names.discarded(), Argument::Text(names.stray()));
     let mut arguments = resting(names);
     // What has expired is gone: it has been discarded.

@@ -9,52 +9,53 @@ use crate::wire::Homes;
 
 /// The names of a namespace's exchanges and queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Names {
+pub struct Names {
     namespace: String,
 }
 
 impl Names {
-    pub(crate) fn new(namespace: &str) -> Self {
+    /// The names of this namespace.
+    pub fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned() }
     }
 
     /// The exchange that routes to the wait queues, by `wait-for`.
-    pub(crate) fn wait(&self) -> String {
+    pub fn wait(&self) -> String {
         format!("{}.wait", self.namespace)
     }
 
     /// The wait queue of one tier.
-    pub(crate) fn tier(&self, ttl: Duration) -> String {
+    pub fn tier(&self, ttl: Duration) -> String {
         format!("{}.wait.{}", self.namespace, ttl.as_millis())
     }
 
     /// The exchange that routes to the first rung of the ladder, by `wait-for`.
-    pub(crate) fn ladder(&self) -> String {
+    pub fn ladder(&self) -> String {
         format!("{}.ladder", self.namespace)
     }
 
     /// The wait queue of one rung of the ladder.
-    pub(crate) fn rung(&self, ttl: Duration) -> String {
+    pub fn rung(&self, ttl: Duration) -> String {
         format!("{}.ladder.{}", self.namespace, ttl.as_millis())
     }
 
     /// The exchange that routes from one rung of the ladder to the next, by `then-<ms>`.
-    pub(crate) fn after(&self, ttl: Duration) -> String {
+    pub fn after(&self, ttl: Duration) -> String {
         format!("{}{}", self.after_prefix(), ttl.as_millis())
     }
 
     /// What the names of the ladder's exchanges between rungs begin with.
-    pub(crate) fn after_prefix(&self) -> String {
+    pub fn after_prefix(&self) -> String {
         format!("{}.after.", self.namespace)
     }
 
     /// The delayed exchange.
-    pub(crate) fn delay(&self) -> String {
+    pub fn delay(&self) -> String {
         format!("{}.delay", self.namespace)
     }
 
     /// The exchanges that deliver copies after a wait.
-    pub(crate) fn homes(&self) -> Homes {
+    pub fn homes(&self) -> Homes {
         Homes { return_exchange: self.return_(), after_prefix: self.after_prefix(), delay_exchange: self.delay() }
     }
 
@@ -77,48 +78,47 @@ impl Names {
     }
 
     /// What the names of all tiers begin with.
-    #[cfg(feature = "doctor")]
-    pub(crate) fn tier_prefix(&self) -> String {
+    pub fn tier_prefix(&self) -> String {
         format!("{}.wait.", self.namespace)
     }
 
     /// What the names of all rungs of the ladder begin with.
-    #[cfg(feature = "doctor")]
-    pub(crate) fn rung_prefix(&self) -> String {
+    pub fn rung_prefix(&self) -> String {
         format!("{}.ladder.", self.namespace)
     }
 
-    pub(crate) fn namespace(&self) -> &str {
+    /// The namespace itself.
+    pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// The rest of a name that begins with this namespace.
-    pub(crate) fn without_namespace<'a>(&self, name: &'a str) -> &'a str {
+    pub fn without_namespace<'a>(&self, name: &'a str) -> &'a str {
         name.strip_prefix(&self.namespace).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name)
     }
 
     /// The exchange that returns messages to their work queue, by `return-to`.
-    pub(crate) fn return_(&self) -> String {
+    pub fn return_(&self) -> String {
         format!("{}.return", self.namespace)
     }
 
     /// The exchange that routes to the parked queues, by the work queue's name.
-    pub(crate) fn park(&self) -> String {
+    pub fn park(&self) -> String {
         format!("{}.park", self.namespace)
     }
 
     /// The exchange that consumers tell of the fate of replayed messages.
-    pub(crate) fn report(&self) -> String {
+    pub fn report(&self) -> String {
         format!("{}.report", self.namespace)
     }
 
     /// The exchange and the queue for messages that an operator has discarded.
-    pub(crate) fn discarded(&self) -> String {
+    pub fn discarded(&self) -> String {
         format!("{}.discarded", self.namespace)
     }
 
     /// Exists while somebody looks at this queue.
-    pub(crate) fn operator_lock(&self, queue: &str) -> String {
+    pub fn operator_lock(&self, queue: &str) -> String {
         let name = format!("{}.op.lock.{queue}", self.namespace);
         if name.len() <= 255 {
             return name;
@@ -129,17 +129,17 @@ impl Names {
     }
 
     /// Receives the fate of a replay's messages.
-    pub(crate) fn operator_fates(&self, run: &str) -> String {
+    pub fn operator_fates(&self, run: &str) -> String {
         format!("{}.op.fates.{run}", self.namespace)
     }
 
     /// Declared for a moment, to learn what the broker can do.
-    pub(crate) fn operator_probe(&self, run: &str) -> String {
+    pub fn operator_probe(&self, run: &str) -> String {
         format!("{}.op.probe.{run}", self.namespace)
     }
 
     /// The exchange and the queue for unroutable messages.
-    pub(crate) fn stray(&self) -> String {
+    pub fn stray(&self) -> String {
         format!("{}.stray", self.namespace)
     }
 }

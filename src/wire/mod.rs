@@ -3,18 +3,20 @@
 //! Other versions of rehop, and other programs, read these from the queue. What is read here may have been written by anyone:
 //! nothing panics, and wrong types and absurd numbers are ignored or bounded. Pure: no I/O, no clock.
 
-pub(crate) mod names;
-pub(crate) mod parked;
+pub mod names;
+pub mod parked;
 mod read;
-pub(crate) mod receipt;
+pub mod receipt;
 mod values;
 mod write;
 
 use std::time::Duration;
 
 pub(crate) use read::Ignored;
-pub(crate) use values::{encoded_size, table_size};
-pub(crate) use write::{HeadersTooLarge, MAX_HEADER_BYTES, TraceHeaders};
+pub(crate) use values::encoded_size;
+pub use values::table_size;
+pub use write::HeadersTooLarge;
+pub(crate) use write::{MAX_HEADER_BYTES, TraceHeaders};
 
 /// What is needed to read and write one queue's headers.
 #[derive(Debug, Clone)]
@@ -36,13 +38,13 @@ pub(crate) struct Contract {
 /// The exchanges that deliver copies after a wait. All of them count, whatever the present strategy is, so that it can be changed
 /// while messages wait by another.
 #[derive(Debug, Clone)]
-pub(crate) struct Homes {
+pub struct Homes {
     /// The return exchange.
-    pub(crate) return_exchange: String,
+    pub return_exchange: String,
     /// Begins the names of the exchanges behind the rungs of the ladder; the rest is the TTL in milliseconds.
-    pub(crate) after_prefix: String,
+    pub after_prefix: String,
     /// The delayed exchange.
-    pub(crate) delay_exchange: String,
+    pub delay_exchange: String,
 }
 
 #[cfg(test)]

@@ -3,82 +3,82 @@
 
 /// Where the return exchange sends the message: the work queue's name. This header and the next do not begin with `x-`, because a
 /// headers exchange ignores such names (3.10, 4.0 and 4.3).
-pub(crate) const RETURN_TO: &str = "return-to";
+pub const RETURN_TO: &str = "return-to";
 /// Which wait queue takes the message: the tier's TTL in milliseconds.
-pub(crate) const WAIT_FOR: &str = "wait-for";
+pub const WAIT_FOR: &str = "wait-for";
 /// Begins the headers by which a copy goes from one rung of the ladder to the next: `then-8000: 2000` leads from the rung of 8 s to
 /// that of 2 s.
 const THEN: &str = "then-";
 /// How long the delayed exchange keeps the message, in milliseconds. The plugin reads it.
-pub(crate) const X_DELAY: &str = "x-delay";
+pub const X_DELAY: &str = "x-delay";
 /// Attempts so far.
-pub(crate) const ATTEMPT: &str = "rehop-attempt";
+pub const ATTEMPT: &str = "rehop-attempt";
 /// Waits so far.
-pub(crate) const HOP: &str = "rehop-hop";
+pub const HOP: &str = "rehop-hop";
 /// Defers so far.
-pub(crate) const DEFERS: &str = "rehop-defers";
+pub const DEFERS: &str = "rehop-defers";
 /// When the chain's first delivery was seen.
-pub(crate) const FIRST_SEEN_AT: &str = "rehop-first-seen-at";
+pub const FIRST_SEEN_AT: &str = "rehop-first-seen-at";
 /// When an attempt first failed.
-pub(crate) const FIRST_FAILED_AT: &str = "rehop-first-failed-at";
+pub const FIRST_FAILED_AT: &str = "rehop-first-failed-at";
 /// When the message entered its last wait queue.
-pub(crate) const WAITING_SINCE: &str = "rehop-waiting-since";
+pub const WAITING_SINCE: &str = "rehop-waiting-since";
 /// When the wait is over.
-pub(crate) const DUE_AT: &str = "rehop-due-at";
+pub const DUE_AT: &str = "rehop-due-at";
 /// When the message expires. Producers may set it, and settings can give it another name.
-pub(crate) const EXPIRES_AT: &str = "rehop-expires-at";
+pub const EXPIRES_AT: &str = "rehop-expires-at";
 /// The exchange that the message was first published to.
-pub(crate) const EXCHANGE: &str = "rehop-exchange";
+pub const EXCHANGE: &str = "rehop-exchange";
 /// The routing key that the message was first published with.
-pub(crate) const ROUTING_KEY: &str = "rehop-routing-key";
+pub const ROUTING_KEY: &str = "rehop-routing-key";
 /// The last failures, oldest first.
-pub(crate) const ERRORS: &str = "rehop-errors";
+pub const ERRORS: &str = "rehop-errors";
 /// Identifies the chain on every span.
-pub(crate) const CHAIN_ID: &str = "rehop-chain-id";
+pub const CHAIN_ID: &str = "rehop-chain-id";
 /// Why the message was parked.
-pub(crate) const REASON: &str = "rehop-reason";
+pub const REASON: &str = "rehop-reason";
 /// The `user_id` property that had to be removed.
-pub(crate) const USER_ID: &str = "rehop-user-id";
+pub const USER_ID: &str = "rehop-user-id";
 /// The `CC` header that had to be removed.
-pub(crate) const CC: &str = "rehop-cc";
+pub const CC: &str = "rehop-cc";
 /// When the message was parked.
-pub(crate) const PARKED_AT: &str = "rehop-parked-at";
+pub const PARKED_AT: &str = "rehop-parked-at";
 /// How often the message was replayed.
-pub(crate) const REPLAYS: &str = "rehop-replays";
+pub const REPLAYS: &str = "rehop-replays";
 /// The replay that sent the message back last. Whoever runs it asks for receipts by this id.
-pub(crate) const REPLAY_RUN: &str = "rehop-replay-run";
+pub const REPLAY_RUN: &str = "rehop-replay-run";
 /// Which of the replay's messages it is, from 0.
-pub(crate) const REPLAY_NUMBER: &str = "rehop-replay-number";
+pub const REPLAY_NUMBER: &str = "rehop-replay-number";
 /// The replay waits for this message's fate, so it is parked instead of waiting.
-pub(crate) const CANARY: &str = "rehop-canary";
+pub const CANARY: &str = "rehop-canary";
 /// In a receipt: what became of the replayed message.
-pub(crate) const FATE: &str = "rehop-fate";
+pub const FATE: &str = "rehop-fate";
 /// When an operator replaced the body.
-pub(crate) const EDITED_AT: &str = "rehop-edited-at";
+pub const EDITED_AT: &str = "rehop-edited-at";
 /// When an operator discarded the message.
-pub(crate) const DISCARDED_AT: &str = "rehop-discarded-at";
+pub const DISCARDED_AT: &str = "rehop-discarded-at";
 /// Why an operator discarded the message.
-pub(crate) const DISCARDED_WHY: &str = "rehop-discarded-why";
+pub const DISCARDED_WHY: &str = "rehop-discarded-why";
 /// The discard or the edit that moved it.
-pub(crate) const DISCARD_RUN: &str = "rehop-discard-run";
+pub const DISCARD_RUN: &str = "rehop-discard-run";
 /// The queue that it was discarded from.
-pub(crate) const DISCARDED_FROM: &str = "rehop-discarded-from";
+pub const DISCARDED_FROM: &str = "rehop-discarded-from";
 /// The span of the previous attempt, as a `traceparent`.
-pub(crate) const PREVIOUS_ATTEMPT: &str = "rehop-previous-attempt";
+pub const PREVIOUS_ATTEMPT: &str = "rehop-previous-attempt";
 /// When the chain's present trace began.
-pub(crate) const TRACED_SINCE: &str = "rehop-traced-since";
+pub const TRACED_SINCE: &str = "rehop-traced-since";
 
 /// W3C trace context: the parent of the next span.
-pub(crate) const TRACEPARENT: &str = "traceparent";
+pub const TRACEPARENT: &str = "traceparent";
 /// W3C trace context: what other tracing systems add.
-pub(crate) const TRACESTATE: &str = "tracestate";
+pub const TRACESTATE: &str = "tracestate";
 /// W3C baggage.
-pub(crate) const BAGGAGE: &str = "baggage";
+pub const BAGGAGE: &str = "baggage";
 
 /// The broker's own: how often a message came back and was counted towards the delivery limit.
-pub(crate) const DELIVERY_COUNT: &str = "x-delivery-count";
+pub const DELIVERY_COUNT: &str = "x-delivery-count";
 /// The broker's own, from 4.3 on: how often a message was delivered before.
-pub(crate) const ACQUIRED_COUNT: &str = "x-acquired-count";
+pub const ACQUIRED_COUNT: &str = "x-acquired-count";
 
 const PREFIX: &str = "rehop-";
 
@@ -88,7 +88,7 @@ const STRIPPED: [&str; 5] = ["x-death", DELIVERY_COUNT, ACQUIRED_COUNT, "CC", "B
 const STRIPPED_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-death-"];
 
 /// The header that leads a copy on from the rung with this TTL, in milliseconds.
-pub(crate) fn then(ttl: u128) -> String {
+pub fn then(ttl: u128) -> String {
     format!("{THEN}{ttl}")
 }
 
@@ -99,23 +99,23 @@ fn is_then(name: &str) -> bool {
 }
 
 /// Whether a copy keeps a header of the original. The others are rehop's own, or would make the copy loop, vanish or be misrouted.
-pub(crate) fn travels(name: &str) -> bool {
+pub fn travels(name: &str) -> bool {
     let stripped = STRIPPED.contains(&name) || STRIPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     !stripped && !is_then(name) && !name.starts_with(PREFIX)
 }
 
 /// Whether a header is rehop's own.
-pub(crate) fn is_own(name: &str) -> bool {
+pub fn is_own(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
 /// Whether a header belongs to a trace context.
-pub(crate) fn is_trace_context(name: &str) -> bool {
+pub fn is_trace_context(name: &str) -> bool {
     [TRACEPARENT, TRACESTATE, BAGGAGE].contains(&name)
 }
 
 /// Whether a producer's deadline may not have this name, because the header has another meaning.
-pub(crate) fn is_reserved(name: &str) -> bool {
+pub fn is_reserved(name: &str) -> bool {
     let ours = !travels(name) && name != EXPIRES_AT;
     ours || is_trace_context(name) || [RETURN_TO, WAIT_FOR, X_DELAY].contains(&name)
 }

@@ -17,41 +17,41 @@ use crate::timestamp::Timestamp;
 
 /// What the headers of a message at rest say.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct AtRest {
-    pub(crate) reason: Option<String>,
-    pub(crate) chain_id: Option<String>,
-    pub(crate) return_to: Option<String>,
-    pub(crate) exchange: Option<String>,
-    pub(crate) routing_key: Option<String>,
-    pub(crate) attempts: u32,
-    pub(crate) hops: u32,
-    pub(crate) first_seen: Option<Timestamp>,
-    pub(crate) parked_at: Option<Timestamp>,
-    pub(crate) discard_run: Option<String>,
-    pub(crate) discarded_from: Option<String>,
-    pub(crate) deadline: Option<Timestamp>,
-    pub(crate) errors: Vec<ErrorRecord>,
-    pub(crate) replays: u32,
-    pub(crate) replay: Option<Replay>,
+pub struct AtRest {
+    pub reason: Option<String>,
+    pub chain_id: Option<String>,
+    pub return_to: Option<String>,
+    pub exchange: Option<String>,
+    pub routing_key: Option<String>,
+    pub attempts: u32,
+    pub hops: u32,
+    pub first_seen: Option<Timestamp>,
+    pub parked_at: Option<Timestamp>,
+    pub discard_run: Option<String>,
+    pub discarded_from: Option<String>,
+    pub deadline: Option<Timestamp>,
+    pub errors: Vec<ErrorRecord>,
+    pub replays: u32,
+    pub replay: Option<Replay>,
     /// How often the broker gave it back, by the count that its delivery limit applies to. On 4.3 a nack does not add to it.
-    pub(crate) returns: u32,
+    pub returns: u32,
     /// The broker's records of its dead-letterings, the latest first.
-    pub(crate) deaths: Vec<Death>,
-    pub(crate) traceparent: Option<String>,
+    pub deaths: Vec<Death>,
+    pub traceparent: Option<String>,
 }
 
 /// The broker's record of one dead-lettering, and of its repetitions.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Death {
-    pub(crate) queue: String,
-    pub(crate) reason: String,
-    pub(crate) exchange: String,
-    pub(crate) routing_key: String,
-    pub(crate) at: Option<Timestamp>,
+pub struct Death {
+    pub queue: String,
+    pub reason: String,
+    pub exchange: String,
+    pub routing_key: String,
+    pub at: Option<Timestamp>,
 }
 
 /// Reads what a message's headers say. Whatever is malformed counts as missing.
-pub(crate) fn read(properties: &BasicProperties, expiry_header: &str) -> AtRest {
+pub fn read(properties: &BasicProperties, expiry_header: &str) -> AtRest {
     let mut reader = Reader::new(properties);
     let replay = reader.replay();
     AtRest {
@@ -112,9 +112,9 @@ fn death(value: &AMQPValue) -> Option<Death> {
 
 /// What every copy of a message at rest states, whatever is done with it.
 #[derive(Debug, Clone)]
-pub(crate) struct Identity<'a> {
-    pub(crate) chain_id: &'a str,
-    pub(crate) origin: &'a Address,
+pub struct Identity<'a> {
+    pub chain_id: &'a str,
+    pub origin: &'a Address,
 }
 
 /// The properties of a replayed message: it starts again, with its history, and with its chain's id and trace.
@@ -122,7 +122,7 @@ pub(crate) struct Identity<'a> {
 /// # Errors
 ///
 /// When the headers do not fit into a frame.
-pub(crate) fn replayed(
+pub fn replayed(
     original: &BasicProperties,
     identity: &Identity<'_>,
     queue: &str,
@@ -146,11 +146,11 @@ pub(crate) fn replayed(
 
 /// Who discards a message, and from where.
 #[derive(Debug, Clone)]
-pub(crate) struct Discard<'a> {
-    pub(crate) at: Timestamp,
-    pub(crate) why: &'a str,
-    pub(crate) run: &'a str,
-    pub(crate) from: &'a str,
+pub struct Discard<'a> {
+    pub at: Timestamp,
+    pub why: &'a str,
+    pub run: &'a str,
+    pub from: &'a str,
 }
 
 /// The properties of a message that goes from one resting queue to another: with everything that rehop has written, and without
@@ -159,7 +159,7 @@ pub(crate) struct Discard<'a> {
 /// # Errors
 ///
 /// When the headers do not fit into a frame.
-pub(crate) fn moved(
+pub fn moved(
     original: &BasicProperties,
     identity: &Identity<'_>,
     reason: &str,
@@ -173,7 +173,7 @@ pub(crate) fn moved(
 /// # Errors
 ///
 /// When the headers do not fit into a frame.
-pub(crate) fn discarded(
+pub fn discarded(
     original: &BasicProperties,
     identity: &Identity<'_>,
     reason: &str,
@@ -194,7 +194,7 @@ pub(crate) fn discarded(
 /// # Errors
 ///
 /// When the headers do not fit into a frame.
-pub(crate) fn restored(
+pub fn restored(
     original: &BasicProperties,
     identity: &Identity<'_>,
     reason: &str,

@@ -13,15 +13,15 @@ use crate::timestamp::Timestamp;
 
 /// The fate of one replayed message.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Receipt {
+pub struct Receipt {
     /// Which of the replay's messages it is.
-    pub(crate) number: u32,
-    pub(crate) fate: Fate,
+    pub number: u32,
+    pub fate: Fate,
 }
 
 /// How an attempt at a replayed message ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Fate {
+pub enum Fate {
     Handled,
     /// It failed, and is retried after a wait.
     Waiting,
@@ -32,13 +32,13 @@ pub(crate) enum Fate {
 
 /// Why a replayed message parked again. Its own headers say the same, under the same names.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Parking {
+pub struct Parking {
     /// The work queue.
-    pub(crate) queue: String,
-    pub(crate) chain_id: String,
-    pub(crate) reason: String,
-    pub(crate) at: Option<Timestamp>,
-    pub(crate) last_error: Option<ErrorRecord>,
+    pub queue: String,
+    pub chain_id: String,
+    pub reason: String,
+    pub at: Option<Timestamp>,
+    pub last_error: Option<ErrorRecord>,
 }
 
 const HANDLED: &str = "handled";
@@ -47,7 +47,7 @@ const DISCARDED: &str = "discarded";
 const PARKED: &str = "parked";
 
 impl Receipt {
-    pub(crate) fn headers(&self) -> FieldTable {
+    pub fn headers(&self) -> FieldTable {
         let mut headers = BTreeMap::new();
         insert(&mut headers, REPLAY_NUMBER, AMQPValue::LongLongInt(i64::from(self.number)));
         let fate = match &self.fate {
@@ -70,7 +70,7 @@ impl Receipt {
     }
 
     /// Reads a receipt. Anyone may publish to the exchange, so what is malformed is no receipt.
-    pub(crate) fn read(properties: &BasicProperties) -> Option<Self> {
+    pub fn read(properties: &BasicProperties) -> Option<Self> {
         let mut reader = Reader::new(properties);
         reader.header(REPLAY_NUMBER)?;
         let fate = match reader.text(FATE)?.as_str() {

@@ -59,7 +59,7 @@ pub(crate) fn encoded_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize 
 }
 
 /// How many bytes the fields of a table take on the wire.
-pub(crate) fn table_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize {
+pub fn table_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize {
     headers.iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum()
 }
 

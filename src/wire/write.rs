@@ -165,7 +165,7 @@ pub(crate) type CopyProperties = Result<BasicProperties, HeadersTooLarge>;
 /// The message's own headers leave no room for rehop's, so it cannot wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the message's headers take {bytes} bytes, and a copy may have {MAX_HEADER_BYTES}")]
-pub(crate) struct HeadersTooLarge {
+pub struct HeadersTooLarge {
     pub(super) bytes: usize,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that is right. The library is C, because only unsafe Rust could export such a function.
     pub(crate) async fn new(library: PathBuf, hours: PathBuf) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/service/clock.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/service/clock.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-o"]).arg(&library).arg(&source);
         let compiled =

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rand::Rng as _;
-use rehop::testing::{Broker, Client, Proxy, ProxyConnection, eventually};
+use rehop_testing::{Broker, Client, Proxy, ProxyConnection, eventually};
 
 use crate::ground::SOON;
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use rehop::testing::{Publish, Received};
+use rehop_testing::{Publish, Received};
 use serde_json::{Value, json};
 
 use crate::record::{Millis, now};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rehop::testing::{Broker, BrokerBuilder, Client, Cluster, Namespace, eventually};
+use rehop_testing::{Broker, BrokerBuilder, Client, Cluster, Namespace, eventually};
 use tokio::sync::OnceCell;
 
 use crate::lab::Lab;

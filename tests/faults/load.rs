@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rehop::testing::Client;
+use rehop_testing::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

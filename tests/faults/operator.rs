@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rehop::parked::{
+use rehop_operator::parked::{
     DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place,
     RampSettings, ReplayRequest, RestoreRequest,
 };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rehop::Error;
 use rehop::settings::Secret;
-use rehop::testing::{Broker, Proxy, eventually};
+use rehop_testing::{Broker, Proxy, eventually};
 
 use crate::support::{Fixture, SOON, not_tried};
 

@@ -184,7 +184,7 @@ async fn a_chain_in_virtual_time_makes_the_attempts_that_are_made_on_a_broker_an
     fixture.declare().await;
     for case in CASES {
         let queue = fixture.namespace.queue(case.name);
-        let message = rehop::testing::Publish::to_queue(&queue).body("x");
+        let message = rehop_testing::Publish::to_queue(&queue).body("x");
         fixture
             .client
             .publish(

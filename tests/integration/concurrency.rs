@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::testing::{Publish, eventually};
+use rehop_testing::{Publish, eventually};
 use tokio::sync::Semaphore;
 
 use crate::support::{Fixture, Log, SOON, millis};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rehop::settings::{TopologyMode, WaitStrategy};
-use rehop::testing::Broker;
 use rehop::{Error, Failure, HeaderValue};
+use rehop_testing::Broker;
 use serde_json::json;
 
 use crate::support::{Fixture, millis, not_tried};

@@ -1,7 +1,7 @@
 //! The topology is kept declared while a service runs, each part of it for itself.
 
 use rehop::Failure;
-use rehop::testing::eventually;
+use rehop_testing::eventually;
 use serde_json::json;
 
 use crate::support::{Fixture, SOON};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rehop::settings::{AskedDelays, BindingSettings, MaxAge, TopologyMode, WaitStrategy};
-use rehop::testing::{Publish, eventually};
 use rehop::topology::Role;
 use rehop::{Consumer, Failure, Raw, Topology};
+use rehop_testing::{Publish, eventually};
 use serde_json::json;
 
 use super::{delayed, native};

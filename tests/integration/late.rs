@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rehop::settings::{Order, WaitStrategy};
-use rehop::testing::{Broker, Received, eventually};
 use rehop::{Failure, Reason};
+use rehop_testing::{Broker, Received, eventually};
 
 use crate::support::frame_hold::Held;
 use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};

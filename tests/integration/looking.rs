@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::{Channel, Connection, ConnectionProperties};
 use rehop::Failure;
-use rehop::testing::{Broker, Publish, Received, eventually};
+use rehop_testing::{Broker, Publish, Received, eventually};
 use serde_json::json;
 
 use crate::support::{Fixture, SOON, fragile_broker};

@@ -1,8 +1,8 @@
 //! A failing message waits, returns and is handled.
 
 use rehop::settings::BindingSettings;
-use rehop::testing::Publish;
 use rehop::{Failure, Message};
+use rehop_testing::Publish;
 use serde_json::json;
 
 use crate::support::{Fixture, Log, Running, SOON, millis};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Declare, Order, QueueType, WaitStrategy};
-use rehop::testing::{Broker, Publish, eventually};
 use rehop::{Consumer, Failure, Raw};
+use rehop_testing::{Broker, Publish, eventually};
 use serde_json::json;
 
 use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, is_before_4_3, millis, not_tried};

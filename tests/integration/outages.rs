@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rehop::settings::TopologyMode;
-use rehop::testing::{Broker, Publish, Received, eventually};
 use rehop::{Error, Failure, Message, Status};
+use rehop_testing::{Broker, Publish, Received, eventually};
 use serde_json::json;
 
 use crate::support::frame_hold::Held;

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
 use rehop::settings::Secret;
-use rehop::testing::{Broker, eventually};
 use rehop::{Failure, Publish, PublishError, Publisher, Timestamp};
+use rehop_testing::{Broker, eventually};
 use serde_json::json;
 
 use crate::support::{Fixture, SOON};

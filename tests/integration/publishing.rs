@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rehop::settings::{Declare, QueueType, TopologyMode};
-use rehop::testing::{Broker, ClientError, Publish, Received, eventually};
 use rehop::{Failure, Message};
+use rehop_testing::{Broker, ClientError, Publish, Received, eventually};
 
 use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
 

@@ -4,8 +4,8 @@ use std::num::ParseIntError;
 
 use bytes::Bytes;
 use rehop::settings::{Secret, Treatment};
-use rehop::testing::{Broker, Proxy};
 use rehop::{Consumer, Failure, Message, Raw};
+use rehop_testing::{Broker, Proxy};
 
 use crate::support::{Fixture, Log, Running, failures, millis};
 

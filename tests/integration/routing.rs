@@ -1,7 +1,7 @@
 //! Copies go where they belong, or to the stray queue if that does not exist.
 
-use rehop::testing::Publish;
 use rehop::{Consumer, Failure, Message, Raw};
+use rehop_testing::Publish;
 use serde_json::json;
 
 use crate::support::{Fixture, Log, Running, SOON, failures};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rehop::settings::{Order, WaitStrategy};
-use rehop::testing::{Publish, eventually};
 use rehop::{Consumer, Failure, Message, Raw, Stopped};
+use rehop_testing::{Publish, eventually};
 use tokio::sync::Semaphore;
 
 use crate::support::frame_hold::Held;

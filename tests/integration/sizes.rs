@@ -73,7 +73,7 @@ async fn a_message_whose_delivery_breaks_the_connection_is_parked_by_the_limit_a
     seen.reaches(1).await;
     fixture.publish("small").await;
     let what = "the small message is handled";
-    rehop::testing::eventually(Duration::from_secs(60), what, async || seen.all().contains(&false)).await.unwrap();
+    rehop_testing::eventually(Duration::from_secs(60), what, async || seen.all().contains(&false)).await.unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
     run.stop().await;
 }

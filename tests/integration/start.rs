@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rehop::settings::{Order, Secret, WaitStrategy};
-use rehop::testing::{Broker, Proxy};
 use rehop::{Consumer, Error, Failure, Message, Raw, Settings, Stopped, Summary};
+use rehop_testing::{Broker, Proxy};
 use tokio::net::TcpListener;
 
 use crate::support::{Fixture, Log, PROMPTLY, SOON, millis, not_tried};

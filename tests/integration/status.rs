@@ -3,8 +3,8 @@
 use std::future::IntoFuture;
 
 use bytes::Bytes;
-use rehop::testing::{Broker, eventually};
 use rehop::{Consumer, Failure, Message, Raw, Status};
+use rehop_testing::{Broker, eventually};
 
 use crate::support::{Fixture, Log, Running, SOON, not_tried};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rehop::settings::{BindingSettings, Declare, QueueType, TopologyMode, WaitStrategy};
-use rehop::testing::Publish;
 use rehop::{Backoff, Consumer, Failure, Message, Raw};
+use rehop_testing::Publish;
 use serde_json::json;
 
 use super::{delayed, native};

@@ -1,9 +1,9 @@
 //! What is declared, what is only checked, and the errors if an object exists with different arguments.
 
 use rehop::settings::{BindingSettings, Declare, QueueType, TopologyMode};
-use rehop::testing::Publish;
 use rehop::topology::Role;
 use rehop::{Error, Failure};
+use rehop_testing::Publish;
 use serde_json::json;
 
 use crate::support::{Fixture, Running, SOON, millis};
@@ -112,7 +112,7 @@ async fn takes_existing(test: &str, queue_type: &str, known_as: Option<QueueType
     let (run, seen) =
         fixture.serve_noting(|message| (message.attempt(), message.hop()), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
-    rehop::testing::eventually(SOON, "the parked queue is there", async || {
+    rehop_testing::eventually(SOON, "the parked queue is there", async || {
         fixture.client.depth(&fixture.parked()).await.is_ok()
     })
     .await

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rehop::settings::BindingSettings;
-use rehop::testing::Publish;
 use rehop::{Failure, HeaderValue, Message};
+use rehop_testing::Publish;
 use serde_json::{Value, json};
 
 use crate::support::{Fixture, Log, failures, is_idle, millis, now_millis};
@@ -28,7 +28,7 @@ async fn the_second_queue_of_a_fanout_sees_no_retry() {
         .await;
     // Until the binding exists, only the audit queue gets messages.
     let message = Publish::to(&exchange, "key").body("x");
-    rehop::testing::eventually(crate::support::SOON, "the service is bound", async || {
+    rehop_testing::eventually(crate::support::SOON, "the service is bound", async || {
         fixture.client.publish(message.clone()).await.map_err(|error| error.to_string())?;
         tokio::time::timeout(Duration::from_millis(200), seen.reaches(1)).await.map(|_| true).map_err(|e| e.to_string())
     })

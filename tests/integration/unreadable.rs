@@ -1,7 +1,7 @@
 //! Messages that the AMQP client cannot read.
 
-use rehop::parked::{ListRequest, Parked, ParkedError, Place};
-use rehop::testing::{Broker, eventually};
+use rehop_operator::parked::{ListRequest, Parked, ParkedError, Place};
+use rehop_testing::{Broker, eventually};
 
 use crate::support::raw_amqp::publish_unreadable;
 use crate::support::{Fixture, Log, SOON};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rehop::Failure;
 use rehop::settings::{Ending, MaxAge};
-use rehop::testing::Publish;
+use rehop_testing::Publish;
 use serde_json::json;
 
 use crate::support::{Fixture, Log, failures, millis, now_millis};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rehop::settings::{ConsumeSettings, RetrySettings, Secret};
-use rehop::testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventually};
 use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Status, Topology};
+use rehop_testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventually};
 use tokio::sync::Semaphore;
 
 use super::frame_hold::{FrameHold, Held};

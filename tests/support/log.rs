@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use rehop::testing::eventually;
+use rehop_testing::eventually;
 
 use super::SOON;
 

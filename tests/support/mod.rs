@@ -1,22 +1,21 @@
-//! Code that the tests share.
+//! What the tests on real brokers share: one test's part of a broker, and the services that run on it.
 
 mod fixture;
 pub(crate) mod frame_hold;
 mod log;
-mod not_tried;
 pub(crate) mod raw_amqp;
 mod running;
 
 use std::time::{Duration, SystemTime};
 
-use rehop::testing::{Broker, Received, eventually};
 use rehop::{Backoff, Status, Timestamp};
+use rehop_testing::{Broker, Received, eventually};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 pub(crate) use fixture::Fixture;
 pub(crate) use log::Log;
-pub(crate) use not_tried::not_tried;
+pub(crate) use rehop_testing::not_tried;
 pub(crate) use running::Running;
 
 /// How long anything may take. What has not happened by then never will.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use rehop::testing::{Publish, eventually};
+use rehop_testing::{Publish, eventually};
 
 use super::collector::attribute;
 use crate::support::{Fixture, SOON};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rehop::settings::Ending;
-use rehop::testing::Publish;
 use rehop::{Failure, Message};
+use rehop_testing::Publish;
 use tokio::sync::Semaphore;
 
 use super::chain::{Chain, Producer, hex};

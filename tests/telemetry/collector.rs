@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use rehop::testing::eventually;
+use rehop_testing::eventually;
 
 use crate::support::SOON;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::testing::Publish;
 use rehop::{Failure, Message};
+use rehop_testing::Publish;
 use serde_json::{Value, json};
 use tracing::Instrument;
 

@@ -1,7 +1,7 @@
 //! A real Jaeger, if its image is available: `REHOP_TEST_JAEGER=1`.
 
 use rehop::Failure;
-use rehop::testing::eventually;
+use rehop_testing::eventually;
 use serde_json::Value;
 use testcontainers::core::{ContainerPort, WaitFor};
 use testcontainers::runners::AsyncRunner;

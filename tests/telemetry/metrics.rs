@@ -8,9 +8,9 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, NumberDataPoint};
-use rehop::parked::{DiscardRequest, Parked, Place};
-use rehop::testing::eventually;
 use rehop::{Failure, Message, Publish, Publisher};
+use rehop_operator::parked::{DiscardRequest, Parked, Place};
+use rehop_testing::eventually;
 use serde_json::json;
 
 use super::collector::attribute;
@@ -98,7 +98,7 @@ async fn every_metric_that_is_used_arrives_and_no_attribute_is_unbounded() {
     // The queue is consumed only when it is bound to the return exchange. Before that, its messages would be strays.
     attempts.reaches(2).await;
     // As `rehop parked replay` sends it.
-    let replayed = rehop::testing::Publish::to(format!("{}.return", fixture.namespace.name()), "order.created")
+    let replayed = rehop_testing::Publish::to(format!("{}.return", fixture.namespace.name()), "order.created")
         .header("return-to", fixture.queue.as_str())
         .header("rehop-replay-run", "run")
         .header("rehop-replays", 1)
@@ -127,7 +127,7 @@ async fn every_metric_that_is_used_arrives_and_no_attribute_is_unbounded() {
         fixture.publish("transient").await;
         if std::mem::replace(&mut known, attempts.all().len()) < known {
             // The first connection consumes; the later ones publish, one at a time.
-            proxy.connections().iter().skip(1).for_each(rehop::testing::ProxyConnection::cut);
+            proxy.connections().iter().skip(1).for_each(rehop_testing::ProxyConnection::cut);
         }
         !of(&newest().await, "rehop.publish.retries").is_empty()
     })
@@ -205,7 +205,7 @@ async fn published_messages_are_counted_by_destination_with_their_errors_and_not
 
 /// rehop's metrics among those that the dashboard and the alert rules name.
 fn asked_for() -> Vec<String> {
-    let check = concat!(env!("CARGO_MANIFEST_DIR"), "/observability/check");
+    let check = concat!(env!("CARGO_MANIFEST_DIR"), "/../observability/check");
     let output = std::process::Command::new(check).arg("--metrics").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let names = String::from_utf8(output.stdout).unwrap();

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
-use rehop::parked::{
+use rehop_operator::parked::{
     DiscardRequest, EditRequest, Filter, ImportRequest, Parked, Place, RampSettings, ReplayRequest, RestoreRequest,
 };
-use rehop::testing::Publish;
+use rehop_testing::Publish;
 
 use super::collector::attribute;
 use super::metrics::newest;

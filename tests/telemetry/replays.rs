@@ -6,8 +6,8 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use rehop::parked::{EditRequest, Parked, ParkedError, Place, RampSettings, ReplayRequest};
-use rehop::testing::Publish;
+use rehop_operator::parked::{EditRequest, Parked, ParkedError, Place, RampSettings, ReplayRequest};
+use rehop_testing::Publish;
 use serde_json::json;
 
 use super::chain::{Producer, hex, spans};

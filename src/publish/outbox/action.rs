@@ -1,7 +1,7 @@
 //! What the outbox asks for.
 
 use super::{CopyId, LaneId};
-use crate::publish::cause::Trouble;
+use crate::broker::lane::cause::Trouble;
 
 /// What the outbox wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::copies::Place;
 use super::{Action, LONGEST_CONFIRM_TIMEOUT, MAX_CLOSES, Main, Outbox, Report, Solo, Timer, Trial};
-use crate::publish::cause::{Blame, Cause, Trouble};
+use crate::broker::lane::cause::{Blame, Cause, Trouble};
 use crate::publish::outbox::{CopyId, LaneId};
 
 impl Outbox {

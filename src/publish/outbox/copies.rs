@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Action, CopyId, LaneId, Outbox, RECOVERED_AFTER, Report, Solo, Timer, Trial};
-use crate::publish::cause::Trouble;
+use crate::broker::lane::cause::Trouble;
 
 /// Where a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

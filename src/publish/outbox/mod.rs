@@ -30,15 +30,8 @@ use self::exchange::Exchange;
 use self::repair::Repair;
 use self::solo::Solo;
 use self::timers::Timers;
-use super::cause::{Cause, Trouble};
-
-/// A copy of a message, for as long as somebody waits for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct CopyId(pub(crate) u64);
-
-/// A confirming channel. No number is used twice, so news of a lane that is gone is told from news of its successor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LaneId(pub(crate) u64);
+use crate::broker::lane::cause::{Cause, Trouble};
+use crate::broker::lane::{CopyId, LaneId};
 
 /// How long to wait for a confirm on a live connection before the copy is sent again.
 const LONGEST_CONFIRM_TIMEOUT: Duration = Duration::from_secs(600);

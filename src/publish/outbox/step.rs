@@ -8,8 +8,8 @@ use super::solo::Solo;
 use super::{
     Action, Connection, CopyId, LaneId, Outbox, REPAIR_EVERY, Report, TRIALS, Timer, Trial, USUAL_ANSWER_TIME,
 };
+use crate::broker::lane::cause::Cause;
 use crate::pause::pause;
-use crate::publish::cause::Cause;
 
 impl Outbox {
     /// The next action, or `None` until another event or [`wake_at`](Self::wake_at). While the broker blocks the connection,

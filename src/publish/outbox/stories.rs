@@ -6,7 +6,7 @@ use super::{
     Action, CopyId, LONGEST_CONFIRM_TIMEOUT, LaneId, Outbox, RECOVERED_AFTER, REPAIR_EVERY, Report, STEADY_AFTER,
     TRIALS, USUAL_ANSWER_TIME,
 };
-use crate::publish::cause::{Cause, Trouble};
+use crate::broker::lane::cause::{Cause, Trouble};
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 

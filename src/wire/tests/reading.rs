@@ -1,6 +1,8 @@
 //! What is believed of a delivery.
 
 use super::*;
+use crate::retry::ledger::Replay;
+use crate::wire::parked::{Identity, replayed};
 
 fn nested(depth: usize) -> AMQPValue {
     (0..depth).fold(AMQPValue::Void, |inner, _| AMQPValue::FieldArray(FieldArray::from(vec![inner])))
@@ -162,4 +164,26 @@ fn a_producers_deadline_may_not_take_the_name_of_a_header_with_another_meaning()
     for free in [EXPIRES_AT, "deadline", "x-own", "cc", "then-late"] {
         assert!(!is_reserved(free), "{free}");
     }
+}
+
+/// A parked message is published again at the return exchange, as a replay does.
+#[test]
+fn a_replayed_message_starts_again_with_its_history_and_a_forged_replay_is_not_believed() {
+    let mut parked = well_formed();
+    parked.insert(REASON.into(), text("exhausted"));
+    parked.insert(EXPIRES_AT.into(), AMQPValue::LongLongInt(NOW.as_millis() - 1));
+    let origin = address("shop", "order.created");
+    let identity = Identity { chain_id: "chain", origin: &origin };
+    let replay = Replay { run: "run-1".to_owned(), number: 7, count: 3, is_canary: true };
+    let copy = replayed(&properties(parked), &identity, "orders", &replay, (EXPIRES_AT, None)).unwrap();
+    let contract = Contract { max_age: Some(Duration::from_secs(30)), ..contract() };
+    let (Delivery { ledger, origin, .. }, ignored) = read_by(&contract, delivered(RETURN, copy.clone()));
+    assert!(ignored.is_empty(), "{ignored:?}");
+    assert_eq!((ledger.attempts, ledger.hop, ledger.attempt()), (0, 0, 1));
+    assert_eq!(ledger.deadline, Some(NOW + Duration::from_secs(30)), "its old deadline has passed");
+    assert_eq!((ledger.chain_id.as_deref(), ledger.errors.len()), (Some("chain"), 1));
+    assert_eq!((origin.exchange.as_str(), origin.routing_key.as_str()), ("shop", "order.created"));
+    assert_eq!(ledger.replay, Some(replay));
+    let (forged, _) = read_by(&contract, delivered("shop", copy));
+    assert_eq!(forged.ledger.replay, None);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rehop::settings::QueueType;
-use rehop::testing::{Broker, Proxy, TlsListener, eventually};
+use rehop_testing::{Broker, Proxy, TlsListener, eventually};
 
 use crate::evidence::all_broken;
 use crate::ground::{Ground, SOON};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rehop::testing::Broker;
+use rehop_testing::Broker;
 
 use crate::evidence::{Witness, lasts};
 use crate::ground::{Ground, SOON};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use rehop::settings::WaitStrategy;
-use rehop::testing::{Client, Publish, eventually};
+use rehop_testing::{Client, Publish, eventually};
 use serde_json::json;
 
 use crate::clock::{Clock, HOUR};

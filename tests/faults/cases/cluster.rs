@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rehop::settings::{QueueType, WaitStrategy};
-use rehop::testing::{Client, Cluster, Proxy, eventually};
+use rehop_testing::{Client, Cluster, Proxy, eventually};
 use serde_json::json;
 
 use crate::evidence::lasts;

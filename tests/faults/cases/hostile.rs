@@ -95,12 +95,12 @@ pub(crate) async fn fields(ground: Ground) -> Account {
     lab.declare().await;
     let (client, plain) = (lab.client().await, lab.exchange("plain"));
     client.declare_queue(&plain, json!({ "x-queue-type": "quorum" })).await.unwrap();
-    let with_fields = |mut message: rehop::testing::Publish| {
+    let with_fields = |mut message: rehop_testing::Publish| {
         message.headers.extend(every_type());
         message
     };
     // A hop must not change them further than the broker itself does.
-    client.publish(with_fields(rehop::testing::Publish::to_queue(&plain))).await.unwrap();
+    client.publish(with_fields(rehop_testing::Publish::to_queue(&plain))).await.unwrap();
     let before = client.get(&plain).await.unwrap().unwrap();
     client.delete_queue(&plain).await.unwrap();
     lab.send_with(5, Does::Fail(u32::MAX), with_fields).await;
@@ -124,7 +124,7 @@ pub(crate) async fn large_headers(ground: Ground) -> Account {
     lab.declare().await;
     // The frame holds 131,064 bytes.
     for (bytes, fits) in [(60_000, true), (120_000, true), (129_000, false), (130_500, false), (130_900, false)] {
-        let filled = |message: rehop::testing::Publish| message.header("filler", "f".repeat(bytes));
+        let filled = |message: rehop_testing::Publish| message.header("filler", "f".repeat(bytes));
         let failing = lab.send_with(2, Does::Fail(1), filled).await;
         lab.send_with(2, Does::Permanent, filled).await;
         if !fits {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rehop::settings::WaitStrategy;
-use rehop::testing::{Client, ProxyConnection};
+use rehop_testing::{Client, ProxyConnection};
 
 use crate::evidence::{between, quiet};
 use crate::ground::{Ground, SOON};

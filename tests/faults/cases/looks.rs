@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::{Connection, ConnectionProperties};
-use rehop::parked::{ListRequest, Parked};
-use rehop::testing::{Broker, Publish, Received};
+use rehop_operator::parked::{ListRequest, Parked};
+use rehop_testing::{Broker, Publish, Received};
 
 use crate::evidence::Policy;
 use crate::expectation::Place;
@@ -144,7 +144,7 @@ impl Resting {
     /// and their order.
     async fn list(&self, looks: usize) -> Account {
         let Self { lab, each, queues } = self;
-        let stray = Parked::open(&lab.config.settings(), rehop::parked::Place::Stray).unwrap();
+        let stray = Parked::open(&lab.config.settings(), rehop_operator::parked::Place::Stray).unwrap();
         let all = [lab.operator(), stray].map(|operator| async move {
             let operator = operator.with_prefetch((*each / 3 + 1) as u16);
             let mut request = ListRequest::default();

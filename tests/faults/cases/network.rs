@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rehop::testing::{Proxy, ProxyConnection};
+use rehop_testing::{Proxy, ProxyConnection};
 
 use crate::evidence::{all_arrived, all_broken, between, broken, lasts, quiet, replaced};
 use crate::ground::{Ground, SOON};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Order, WaitStrategy};
-use rehop::testing::{Client, Proxy, Received, eventually};
+use rehop_testing::{Client, Proxy, Received, eventually};
 
 use super::cluster::{avoid, balancers, leader_of};
 use crate::evidence::{all_broken, between, replaced};

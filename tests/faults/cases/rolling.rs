@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rehop::testing::Proxy;
+use rehop_testing::Proxy;
 
 use crate::evidence::{all_broken, lasts};
 use crate::expectation::Place;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rehop::testing::{Publish, eventually};
+use rehop_testing::{Publish, eventually};
 
 use super::stalls::refused;
 use crate::evidence::{Policy, ROOM_FOR_ONE};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rehop::testing::{Proxy, eventually};
+use rehop_testing::{Proxy, eventually};
 
 use super::limits::MEMORY;
 use super::stalls::refused;

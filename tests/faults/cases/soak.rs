@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rehop::testing::{Proxy, eventually};
+use rehop_testing::{Proxy, eventually};
 
 use crate::evidence::{all_broken, between};
 use crate::ground::{Ground, SOON};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rehop::testing::{Broker, ProxyConnection, eventually};
+use rehop_testing::{Broker, ProxyConnection, eventually};
 
 use super::limits::MEMORY;
 use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, broken, lasts, no_alarm_is_on, replaced};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rehop::testing::{Broker, Client, Proxy, ProxyConnection, Publish, eventually};
+use rehop_testing::{Broker, Client, Proxy, ProxyConnection, Publish, eventually};
 
 use super::limits::MEMORY;
 use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, lasts, no_alarm_is_on, quiet};

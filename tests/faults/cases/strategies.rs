@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rehop::settings::{QueueType, WaitStrategy};
-use rehop::testing::eventually;
+use rehop_testing::eventually;
 
 use crate::evidence::between;
 use crate::expectation::{Cause, Place};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rehop::testing::{Client, eventually};
+use rehop_testing::{Client, eventually};
 use serde_json::json;
 
 use crate::expectation::Place;

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
-use rehop::testing::{Publish, eventually};
+use rehop_testing::{Publish, eventually};
 
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;

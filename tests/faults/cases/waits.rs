@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rehop::testing::Publish;
+use rehop_testing::Publish;
 use serde_json::json;
 
 use super::soak::resident;

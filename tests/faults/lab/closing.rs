@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rehop::testing::{Client, Received};
 use rehop::topology::Role;
+use rehop_testing::{Client, Received};
 
 use super::Lab;
 use crate::expectation::{Cause, Place};

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rehop::Topology;
-use rehop::testing::{Broker, Client, Proxy, Publish};
 use rehop::topology::{ExchangeKind, Role};
+use rehop_testing::{Broker, Client, Proxy, Publish};
 use serde_json::json;
 
 use crate::expectation::{Expected, Place, Policy};

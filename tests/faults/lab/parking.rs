@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use rehop::parked::Parked;
-use rehop::testing::{Client, Publish};
 use rehop::topology::Role;
+use rehop_operator::parked::Parked;
+use rehop_testing::{Client, Publish};
 
 use super::Lab;
 use crate::operator::{self, Action};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rehop::testing::{Client, eventually};
 use rehop::topology::Role;
+use rehop_testing::{Client, eventually};
 
 use super::Lab;
 use crate::expectation::{Expected, Place};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use rehop::testing::Received;
+use rehop_testing::Received;
 
 use crate::expectation::Place;
 pub(crate) use audit::{CLOCKS, account};

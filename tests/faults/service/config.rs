@@ -150,7 +150,7 @@ impl Config {
 impl Shipped {
     /// Runs in the service's own process, which has the right environment.
     fn settings(&self) -> Settings {
-        let loader = Loader::new().directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("config"));
+        let loader = Loader::new().directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../config"));
         let loader = match &self.profile {
             Some(profile) => loader.profile(profile),
             None => loader,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::parked::{DiscardRequest, Exported, ImportRequest, ListRequest, ParkedError, ReplayRequest};
-use rehop::testing::{Broker, Publish, eventually};
+use rehop_operator::parked::{DiscardRequest, Exported, ImportRequest, ListRequest, ParkedError, ReplayRequest};
+use rehop_testing::{Broker, Publish, eventually};
 use tokio::time::timeout;
 
 use super::{never, numbered};
@@ -209,7 +209,8 @@ async fn a_list_shows_how_far_it_is_and_ends_when_it_has_as_many_as_are_wanted()
     fixture.client.publish_many((0..1_500).map(message)).await.unwrap();
     fixture.has_depth(&fixture.parked(), 1_500).await;
     let mut seen = Vec::new();
-    let observe = |listing: &rehop::parked::Listing| seen.push((listing.depth, listing.looked_at, listing.matched));
+    let observe =
+        |listing: &rehop_operator::parked::Listing| seen.push((listing.depth, listing.looked_at, listing.matched));
     let mut request = ListRequest::all(Default::default());
     let listing = fixture.operator().list_observed(&request, observe).await.unwrap();
     assert_eq!((listing.depth, listing.looked_at, listing.matched), (1_500, 1_500, 1_500));

@@ -6,9 +6,9 @@ mod permissions;
 mod replaying;
 mod stopping;
 
-use rehop::parked::{Parked, Place, RampSettings, ReplayRequest};
-use rehop::testing::Received;
 use rehop::{Failure, Message};
+use rehop_operator::parked::{Parked, Place, RampSettings, ReplayRequest};
+use rehop_testing::Received;
 
 use crate::support::{Fixture, SOON};
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rehop::parked::{
+use rehop_operator::parked::{
     DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, Planned,
     RampSettings, RestoreRequest,
 };
-use rehop::testing::{Publish, Received};
+use rehop_testing::{Publish, Received};
 
 use super::{never, numbered, ramp, request};
 use crate::support::{Fixture, SOON};

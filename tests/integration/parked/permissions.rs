@@ -1,10 +1,10 @@
 //! The permissions that the README gives an operator.
 
 use rehop::Error;
-use rehop::parked::{
+use rehop_operator::parked::{
     DiscardRequest, EditRequest, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, RestoreRequest,
 };
-use rehop::testing::{Broker, Publish};
+use rehop_testing::{Broker, Publish};
 
 use super::{never, numbered, ramp, request};
 use crate::support::{Fixture, SOON, not_tried};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rehop::Failure;
-use rehop::parked::{Filter, ListRequest, Parked, Place, Planned, Progress, RampSettings, Stop};
-use rehop::testing::{Publish, Received, eventually};
+use rehop_operator::parked::{Filter, ListRequest, Parked, Place, Planned, Progress, RampSettings, Stop};
+use rehop_testing::{Publish, Received, eventually};
 
 use super::{never, numbered, ramp, request};
 use crate::support::{Fixture, SOON};

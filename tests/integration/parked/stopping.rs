@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::parked::{Filter, ImportRequest, ParkedError, Progress, Stop};
-use rehop::testing::{Broker, Publish};
 use rehop::{Failure, Message};
+use rehop_operator::parked::{Filter, ImportRequest, ParkedError, Progress, Stop};
+use rehop_testing::{Broker, Publish};
 use serde_json::json;
 
 use super::{never, numbered, ramp, request};

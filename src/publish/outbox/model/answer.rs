@@ -1,7 +1,7 @@
 //! The broker's answers, as the task passes them on.
 
 use super::{CopyId, LaneId};
-use crate::publish::cause::Cause;
+use crate::broker::lane::cause::Cause;
 
 #[derive(Debug, Clone)]
 pub(super) enum Answer {

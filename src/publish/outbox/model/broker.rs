@@ -6,7 +6,7 @@ use rand::Rng;
 
 use super::answer::Answer;
 use super::{Deleted, Event, LATENCY, Mood, Nature, Plan, Weather, World, index, millis};
-use crate::publish::cause::Cause;
+use crate::broker::lane::cause::Cause;
 use crate::publish::outbox::{CopyId, LaneId};
 
 impl World {

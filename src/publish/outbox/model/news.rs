@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::{World, index};
-use crate::publish::cause::{Blame, Cause, Trouble};
+use crate::broker::lane::cause::{Blame, Cause, Trouble};
 use crate::publish::outbox::{Connection, CopyId, LONGEST_CONFIRM_TIMEOUT, LaneId, USUAL_ANSWER_TIME};
 
 impl World {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use rehop::testing::{Client, Publish};
+use rehop_testing::{Client, Publish};
 use serde_json::json;
 
 use crate::ground::{Ground, SOON};

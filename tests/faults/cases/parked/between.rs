@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rehop::testing::{Proxy, eventually};
+use rehop_testing::{Proxy, eventually};
 
 use super::kills::{BEGUN, SLOWLY, Stage, finish, handle_all, lab};
 use super::{IN_FLIGHT, MESSAGES};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rehop::testing::{Client, eventually};
+use rehop_testing::{Client, eventually};
 
 use super::kills::{Stage, handle_all, lab};
 use crate::evidence::lasts;

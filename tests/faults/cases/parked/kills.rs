@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use rehop::parked::{DiscardRequest, Exported, Filter};
-use rehop::testing::{Client, Proxy, ProxyConnection, eventually};
+use rehop_operator::parked::{DiscardRequest, Exported, Filter};
+use rehop_testing::{Client, Proxy, ProxyConnection, eventually};
 
 use super::{IN_FLIGHT, MESSAGES};
 use crate::evidence::{between, lasts, quiet};

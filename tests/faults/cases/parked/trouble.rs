@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use rehop::parked::{DiscardRequest, ImportRequest, ListRequest, ParkedError, Progress, RampSettings, Stop};
-use rehop::testing::{Client, Publish, eventually};
+use rehop_operator::parked::{DiscardRequest, ImportRequest, ListRequest, ParkedError, Progress, RampSettings, Stop};
+use rehop_testing::{Client, Publish, eventually};
 use serde_json::json;
 
 use super::{IN_FLIGHT, MESSAGES};

@@ -1,0 +1,87 @@
+//! `rehop parked discard`.
+
+use std::process::ExitCode;
+
+use rehop_operator::parked::{DiscardRequest, Progress};
+
+use super::list::show_plan;
+use super::plan::{Verb, command};
+use super::progress::Printer;
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs};
+use super::{answers, status, text};
+use crate::options::Options;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+#[command(mut_arg("apply", |arg| arg.help("Discard the messages. Without this the command prints a plan")))]
+#[command(mut_arg("expect", |arg| arg.help("Discard nothing unless exactly this many messages match")))]
+#[command(mut_arg("why", |arg| arg.help("Why, for the log; the discarded messages carry it")))]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: UndiscardedArgs,
+    #[command(flatten)]
+    apply: ApplyArgs,
+    #[command(flatten)]
+    in_flight: InFlightArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
+const HELP: &str = "\
+Discarded messages are kept for seven days in the queue <namespace>.discarded.
+`rehop parked list --discarded` shows them, `restore` moves them back to where
+they were, and `replay --discarded` sends them to their work queue.
+
+Examples:
+  rehop parked discard --queue orders --older-than 30d
+  rehop parked discard --queue orders --older-than 30d --apply --expect 17
+
+Exit status: 0 if all were moved, 1 for an error, 2 for a wrong command line, 3
+if it stopped before its end or left messages where they were.";
+
+pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
+    let (parked, stop) = super::open(args.place.place(), options).await?;
+    let ApplyArgs { apply, expect, why } = args.apply;
+    let filter = args.filter.filter();
+    if !apply {
+        return show_plan(&parked, filter, (Verb::Discard, None), args.json).await;
+    }
+    let mut request = DiscardRequest::default();
+    (request.filter, request.expect, request.why) = (filter, expect, why);
+    request.in_flight = Some(args.in_flight.number());
+    let (mut printer, mut seen) = (Printer::new(), None);
+    let observe = |progress: &Progress| {
+        printer.moved(progress);
+        seen = Some(progress.clone());
+    };
+    let discarded = parked.discard(&request, observe, stop.cancelled()).await;
+    printer.end();
+    if let (Err(_), Some(Progress { run, tally, .. })) = (&discarded, seen.filter(|seen| seen.tally.moved > 0)) {
+        let moved = text::number(tally.moved);
+        output::notice(&format!("{moved} were discarded before the error; to undo it: {}", undo(&run, options)));
+    }
+    let discarded = discarded?;
+    if args.json {
+        output::print(&text::json(&discarded)?)?;
+    } else {
+        let mut lines = vec![format!("{} discarded", text::number(discarded.tally.moved))];
+        lines.extend(answers::left(&discarded.tally, Verb::Discard));
+        if discarded.tally.moved > 0 {
+            lines.push(format!("to undo it: {}", undo(&discarded.run, options)));
+        }
+        lines.extend(discarded.stopped.as_ref().map(answers::stopped));
+        output::print(&lines.join("\n"))?;
+    }
+    Ok(ExitCode::from(status::moved(discarded.stopped.is_some(), &discarded.tally)))
+}
+
+/// The command that moves back what this run has discarded.
+fn undo(run: &str, options: &Options) -> String {
+    let restore = ["rehop", "parked", "restore", "--run", run].map(str::to_owned);
+    command(restore.into_iter().chain(options.arguments()))
+}

@@ -1,0 +1,158 @@
+//! `rehop parked edit`.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rehop_operator::parked::{EditRequest, ParkedError};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::select::PlaceArgs;
+use super::status::{STOPPED, UNKNOWN};
+use super::text;
+use crate::options::Options;
+use crate::{input, output};
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// The id of its chain, as lists, logs and spans show it
+    #[arg(value_name = "CHAIN")]
+    chain: String,
+    /// The file with the new body, or - for standard input. Without it $VISUAL or $EDITOR opens the present body, unmasked
+    #[arg(long, value_name = "FILE")]
+    body: Option<PathBuf>,
+    /// Send the edited message. Without this the command only says what it would do
+    #[arg(long)]
+    apply: bool,
+    /// Why, for the log; the original carries it
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    why: Option<String>,
+    /// The work queue, if the message does not say where it belongs
+    #[arg(long, value_name = "QUEUE")]
+    to: Option<String>,
+    /// Give the message a new deadline, so long from now. Default: retry.max_age, counted from now
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    deadline: Option<Duration>,
+    /// How long to wait for its fate
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    follow: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
+const HELP: &str = "\
+The edited message is sent to the queue in which it failed, with its history.
+The original is kept in <namespace>.discarded for seven days.
+
+Examples:
+  rehop parked edit --queue orders 5f0c --body fixed.json --apply
+  EDITOR=nano rehop parked edit --queue orders 5f0c --apply --why 'ticket 7'
+
+Exit status: 0 if it was handled, 1 for an error, 2 for a wrong command line, 3
+if it was stopped, or the message parked again or was discarded by its handler,
+4 if its fate is unknown.";
+
+pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
+    // Read before `open`: from then on a signal no longer ends the process while it waits for standard input.
+    let read = |file: &PathBuf| input::read(file).with_context(|| format!("cannot read {}", file.display()));
+    let given = args.body.as_ref().map(read).transpose()?;
+    let (parked, stop) = super::open(args.place.place(), options).await?;
+    let (message, original) = parked.body(&args.chain).await?;
+    let body = match given {
+        Some(body) => body,
+        None => {
+            let edited = edited(&original, &stop)?;
+            // Ctrl-C reaches the editor as well.
+            if stop.is_cancelled() {
+                return Err(ParkedError::Stopped.into());
+            }
+            edited
+        }
+    };
+    if body[..] == original[..] {
+        bail!("the body is the same as before; nothing was sent");
+    }
+    let destination = message.destination.as_ref().or(args.to.as_ref());
+    if !args.apply {
+        let (bytes, before) = (body.len() as u64, original.len() as u64);
+        if args.json {
+            let plan =
+                json!({ "chain": args.chain, "destination": destination, "bytes": bytes, "bytes_before": before });
+            output::print(&text::json(&plan)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let to = destination.map_or_else(|| "an unknown queue; --to names it".to_owned(), |queue| text::line(queue));
+        output::print(&format!(
+            "{}: a body of {} bytes in place of {} would go to {to}. Nothing was done; --apply does it",
+            text::line(&args.chain),
+            text::number(bytes),
+            text::number(before),
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut request = EditRequest::new(args.chain, body);
+    request.original = Some(original);
+    (request.why, request.to, request.deadline, request.follow) = (args.why, args.to, args.deadline, args.follow);
+    let edited = parked.edit(&request).await?;
+    let (word, status) = match edited.fates {
+        fates if fates.handled > 0 => ("it was handled", 0),
+        fates if fates.parked_again > 0 => ("it parked again", STOPPED),
+        fates if fates.discarded > 0 => ("its handler discarded it", STOPPED),
+        fates if fates.waiting > 0 => ("it failed, and waits for another attempt", UNKNOWN),
+        _ => (
+            "its fate is unknown: it may still be in its queue, or its consumer does not report it; if it crashes its consumer, the broker \
+             parks it in the end",
+            UNKNOWN,
+        ),
+    };
+    if args.json {
+        output::print(&text::json(&edited)?)?;
+    } else {
+        output::print(&format!("replay {}: sent to {}; {word}", edited.run, text::line(&edited.destination)))?;
+    }
+    Ok(ExitCode::from(status))
+}
+
+/// What an editor makes of the body. The file is readable to this user alone. It is removed, unless a signal arrived while an editor was
+/// open that has then saved it: Ctrl-C means something else to some editors.
+fn edited(original: &[u8], stop: &CancellationToken) -> anyhow::Result<Vec<u8>> {
+    let set = |name| std::env::var(name).ok().filter(|editor| !editor.trim().is_empty());
+    let Some(editor) = set("VISUAL").or_else(|| set("EDITOR")) else {
+        bail!("no editor is set: set EDITOR, or name a file with --body");
+    };
+    let file = std::env::temp_dir().join(format!("rehop-edit-{:016x}", rand::random::<u64>()));
+    let edited = edit_file(&editor, &file, original);
+    if stop.is_cancelled() && edited.as_ref().is_ok_and(|edited| edited != original) {
+        output::notice(&format!("the edited body is kept in {0}; to send it, name it with --body {0}", file.display()));
+        return edited;
+    }
+    let _ = fs::remove_file(&file);
+    if stop.is_cancelled() {
+        return Err(ParkedError::Stopped.into());
+    }
+    edited
+}
+
+fn edit_file(editor: &str, file: &Path, original: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let what = || format!("cannot edit {}", file.display());
+    let mut opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).with_context(what)?;
+    opened.write_all(original).with_context(what)?;
+    drop(opened);
+    // As git does: the variable may hold arguments.
+    let status =
+        Command::new("sh").args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(file).status().with_context(what)?;
+    if !status.success() {
+        bail!("the editor ended with an error; nothing was sent");
+    }
+    fs::read(file).with_context(what)
+}

@@ -1,0 +1,87 @@
+//! `rehop parked list`.
+
+use std::process::ExitCode;
+
+use rehop_operator::parked::{Filter, ListRequest, Listing, Parked, ParkedError};
+
+use super::plan::{Verb, plan};
+use super::progress::Printer;
+use super::select::{FilterArgs, PlaceArgs};
+use super::{answers, text};
+use crate::options::Options;
+use crate::output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Look at this many messages from the head of the queue, or at `all`
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = scan)]
+    scan: Scan,
+    /// Also print the first messages one by one, at most this many
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rows: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+/// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
+const HELP: &str = "\
+Looking changes nothing: the messages stay in the queue, in their order.
+
+Examples:
+  rehop parked list --queue orders
+  rehop parked list --queue orders --reason exhausted --since 2h --rows 20
+  rehop parked list --stray --scan all --json";
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scan(pub(super) Option<u64>);
+
+pub(super) fn scan(text: &str) -> Result<Scan, String> {
+    match text {
+        "all" => Ok(Scan(None)),
+        number => number.parse().map(|number| Scan(Some(number))).map_err(|_| "expected a number, or all".to_owned()),
+    }
+}
+
+/// Lists, and shows how far it is.
+async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
+    let mut printer = Printer::new();
+    let wanted = |depth: u64| request.scan.map_or(depth, |scan| scan.min(depth));
+    let listing = parked.list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth))).await;
+    printer.end();
+    listing
+}
+
+/// Prints what a command would do to the messages that match, instead of doing it.
+pub(super) async fn show_plan(
+    parked: &Parked,
+    filter: Filter,
+    (verb, to): (Verb, Option<&str>),
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let mut request = ListRequest::all(filter);
+    request.planned = Some(verb.planned());
+    let listing = look(parked, &request).await?;
+    // A path need not be UTF-8.
+    let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    output::print(&if json { text::json(&listing)? } else { plan(&listing, (verb, to), arguments) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
+    let (parked, _) = super::open(args.place.place(), options).await?;
+    let mut request = ListRequest::all(args.filter.filter());
+    (request.scan, request.rows) = (args.scan.0, args.rows);
+    let listing = look(&parked, &request).await?;
+    if args.json {
+        output::print(&text::json(&listing)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(&answers::listing(&listing))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,191 @@
+//! Tables of groups and messages, and the plan of what a command would do.
+
+use std::time::SystemTime;
+
+use rehop::Timestamp;
+use rehop_operator::parked::{Group, Listing, ParkedMessage, Planned, ReplayRequest};
+
+use super::text;
+use crate::output;
+
+/// What a command does to the messages that match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Send,
+    Discard,
+    Restore,
+}
+
+impl Verb {
+    /// The operation, as a list plans it.
+    pub(super) fn planned(self) -> Planned {
+        match self {
+            Self::Send => Planned::Replay,
+            Self::Discard => Planned::Discard,
+            Self::Restore => Planned::Restore,
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Discard => "discard",
+            Self::Restore => "restore",
+        }
+    }
+}
+
+pub(super) fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
+    let mut table = output::table([
+        "COUNT",
+        "REASON",
+        "CLASS",
+        "LAST ERROR",
+        "OLDEST",
+        "NEWEST",
+        "REPLAYED",
+        "GOES TO",
+        "FOR EXAMPLE",
+    ]);
+    for group in groups {
+        let or_none =
+            |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), |text| text::short(text, 80));
+        table.add_row([
+            text::number(group.count),
+            text::short(&group.kind.reason, 30),
+            or_none(&group.kind.class),
+            or_none(&group.kind.error),
+            text::age(group.oldest, now),
+            text::age(group.newest, now),
+            text::number(group.replayed_before),
+            or_none(&group.kind.destination),
+            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::line(chain)),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
+    let mut table = output::table(["#", "AGE", "CHAIN", "KEY", "GOES TO", "ATTEMPTS", "REPLAYS", "SIZE", "LAST ERROR"]);
+    for message in messages {
+        table.add_row([
+            text::number(message.position),
+            text::age(message.parked_at, now),
+            text::line(&message.chain),
+            text::short(&message.routing_key, 60),
+            message.destination.as_deref().map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
+            message.attempts.to_string(),
+            message.replays.to_string(),
+            text::bytes(message.size),
+            text::short(message.error.as_deref().unwrap_or(&message.reason), 80),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// What would be done, and the command that does it.
+///
+/// `to` is where messages would go that do not say where they belong.
+pub(super) fn plan(
+    listing: &Listing,
+    (verb, to): (Verb, Option<&str>),
+    arguments: impl Iterator<Item = String>,
+) -> String {
+    let [matched, looked_at, depth] = [listing.matched, listing.looked_at, listing.depth].map(text::number);
+    let queue = text::line(&listing.queue);
+    let mut lines = vec![if listing.looked_at < listing.depth {
+        format!("{matched} of the first {looked_at} messages in {queue} match; it has {depth}")
+    } else {
+        format!("{matched} of {depth} messages in {queue} match")
+    }];
+    if listing.matched == 0 {
+        lines.push("Nothing would be done.".to_owned());
+        return lines.join("\n");
+    }
+    lines.push(String::new());
+    lines.push(groups_table(&listing.groups, now()));
+    lines.push(String::new());
+    lines.extend(destinations(listing, verb, to));
+    if verb == Verb::Send && listing.matched > ReplayRequest::MOST_FATES {
+        let most = text::number(ReplayRequest::MOST_FATES);
+        lines.push(format!(
+            "Only the first {most} would have their fate known: add --limit {}, and repeat the command",
+            ReplayRequest::MOST_FATES
+        ));
+    }
+    lines.push(format!("Nothing was done. To {} them:", verb.as_str()));
+    lines.push(format!("  {} --apply --expect {} --why '...'", command(arguments), listing.matched));
+    lines.join("\n")
+}
+
+/// How many messages would go where, and which would stay. A discard has one destination for all.
+fn destinations(listing: &Listing, verb: Verb, to: Option<&str>) -> Vec<String> {
+    let [go, missing, further, homeless] = match verb {
+        Verb::Discard => return Vec::new(),
+        Verb::Send => [
+            "would go to queue",
+            "cannot be sent: they belong to queue",
+            "belong to further queues",
+            "do not say where they belong, and would stay unless --to names a queue",
+        ],
+        Verb::Restore => [
+            "would go back to queue",
+            "cannot be restored: they were discarded from queue",
+            "were discarded from further queues",
+            "do not say where they were discarded from, and would stay",
+        ],
+    };
+    let mut lines = Vec::new();
+    for (queue, count) in &listing.destinations {
+        lines.push(format!("{} {go} {}", text::number(*count), text::line(queue)));
+    }
+    for (queue, count) in &listing.missing_destinations {
+        lines.push(format!(
+            "{} {missing} {}, which does not exist or cannot be served",
+            text::number(*count),
+            text::line(queue)
+        ));
+    }
+    if listing.other_destinations > 0 {
+        let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(text::number);
+        lines.push(format!("{count} {further}: a plan names and looks up {most} at most"));
+    }
+    if listing.without_destination > 0 {
+        let count = text::number(listing.without_destination);
+        lines.push(match to {
+            Some(to) => format!("{count} do not say where they belong, and would go to queue {}", text::line(to)),
+            None => format!("{count} {homeless}"),
+        });
+    }
+    lines
+}
+
+/// A command line, quoted for a shell. Settings of the broker may hold a password, and are left out.
+pub(super) fn command(arguments: impl Iterator<Item = String>) -> String {
+    let quoted = arguments.enumerate().map(|(index, argument)| match argument {
+        _ if index == 0 => "rehop".to_owned(),
+        secret if secret.starts_with("broker.") || secret.starts_with("--set=broker.") => "'...'".to_owned(),
+        plain if plain.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,+@".contains(c)) && !plain.is_empty() => {
+            plain
+        }
+        other => format!("'{}'", text::line(&other).replace('\'', "'\\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command;
+
+    #[test]
+    fn a_command_is_quoted_and_shows_no_password() {
+        let given =
+            ["/usr/bin/rehop", "parked", "--where", "body.a == \"it's\"", "--set", "broker.url=amqp://u:hunter2@h", ""];
+        let shown = command(given.into_iter().map(str::to_owned));
+        assert_eq!(shown, "rehop parked --where 'body.a == \"it'\\''s\"' --set '...' ''");
+    }
+}

@@ -1,0 +1,95 @@
+//! Progress on standard error: often on a terminal, every few seconds elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use rehop_operator::parked::{Fates, Progress, Tally};
+
+use super::text::number;
+
+pub(super) struct Printer {
+    is_terminal: bool,
+    every: Duration,
+    last: Option<Instant>,
+}
+
+impl Printer {
+    pub(super) fn new() -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self { is_terminal, every: Duration::from_millis(if is_terminal { 250 } else { 5_000 }), last: None }
+    }
+
+    pub(super) fn looked(&mut self, looked_at: u64, wanted: u64) {
+        self.show_on_terminal(|| format!("looked at {} of {}", number(looked_at), number(wanted)));
+    }
+
+    pub(super) fn exported(&mut self, count: u64) {
+        self.show_on_terminal(|| format!("{} exported", number(count)));
+    }
+
+    pub(super) fn moved(&mut self, progress: &Progress) {
+        self.show(|| moved(&progress.tally));
+    }
+
+    pub(super) fn replayed(&mut self, progress: &Progress) {
+        self.show(|| replayed(&progress.tally, &progress.fates, progress.is_paused));
+    }
+
+    /// A look changes nothing, so a log need not say how far it came.
+    fn show_on_terminal(&mut self, line: impl FnOnce() -> String) {
+        if self.is_terminal {
+            self.show(line);
+        }
+    }
+
+    fn show(&mut self, line: impl FnOnce() -> String) {
+        let since = self.last.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.every {
+            return;
+        }
+        *since = Instant::now();
+        let line = line();
+        // If standard error is closed, there is nowhere to report it.
+        let _ =
+            if self.is_terminal { write!(io::stderr(), "\r{line}\u{1b}[K") } else { writeln!(io::stderr(), "{line}") };
+    }
+
+    pub(super) fn end(&mut self) {
+        if self.is_terminal && self.last.is_some() {
+            let _ = write!(io::stderr(), "\r\u{1b}[K");
+        }
+    }
+}
+
+fn moved(tally: &Tally) -> String {
+    format!("{} of {} moved", number(tally.moved), number(tally.snapshot))
+}
+
+pub(super) fn replayed(tally: &Tally, fates: &Fates, is_paused: bool) -> String {
+    format!(
+        "{}; {} handled, {} parked again, {} waiting, {} discarded, {} unknown{}",
+        moved(tally),
+        number(fates.handled),
+        number(fates.parked_again),
+        number(fates.waiting),
+        number(fates.discarded),
+        number(fates.unknown()),
+        if is_paused { "; paused, the queue is long" } else { "" }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_shows_every_fate() {
+        let (mut tally, mut fates) = (Tally::default(), Fates::default());
+        (tally.snapshot, tally.moved) = (1_500, 15);
+        (fates.sent, fates.handled, fates.parked_again, fates.waiting, fates.discarded) = (15, 1, 2, 3, 4);
+        let expected = "15 of 1,500 moved; 1 handled, 2 parked again, 3 waiting, 4 discarded, 5 unknown";
+        assert_eq!(replayed(&tally, &fates, false), expected);
+        assert_eq!(replayed(&tally, &fates, true), format!("{expected}; paused, the queue is long"));
+        assert_eq!(moved(&tally), "15 of 1,500 moved");
+    }
+}

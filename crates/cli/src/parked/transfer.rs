@@ -1,0 +1,195 @@
+//! `rehop parked export` and `rehop parked import`.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Cursor, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use rehop_operator::parked::{Exported, ImportPlan, ImportRequest, Imported, ParkedError};
+use serde_json::json;
+
+use super::list::{Scan, scan};
+use super::progress::Printer;
+use super::select::{FilterArgs, PlaceArgs};
+use super::status::STOPPED;
+use super::text;
+use crate::options::Options;
+use crate::{input, output};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Export {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Look at this many messages from the head of the queue, or at `all`
+    #[arg(long, value_name = "N", default_value = "all", value_parser = scan)]
+    scan: Scan,
+    /// Export what mask.headers and mask.json hide. Without it such messages cannot be imported
+    #[arg(long)]
+    reveal: bool,
+    /// Write to this file, which must not exist. Default: standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    filter: FilterArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Import {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// The file of an export, or - for standard input. Standard input, a pipe or a device is read into memory
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Publish the messages to the queue. Without this the command checks the file and what the import needs, and says how many
+    /// messages it would publish
+    #[arg(long)]
+    apply: bool,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT", requires = "apply")]
+    why: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<ExitCode> {
+    let (parked, _) = super::open(args.place.place(), options).await?;
+    let parked = if args.reveal { parked.reveal() } else { parked };
+    let mut out: Box<dyn Write + Send> = match &args.output {
+        Some(file) => {
+            let created = create(file, args.reveal).with_context(|| format!("cannot write {}", file.display()))?;
+            Box::new(BufWriter::new(created))
+        }
+        None => Box::new(BufWriter::new(io::stdout())),
+    };
+    let (mut count, mut written, mut printer) = (0, Ok(()), Printer::new());
+    let mut write = |exported: &Exported| -> anyhow::Result<()> {
+        let line = text::json_line(exported)?;
+        Ok(writeln!(out, "{line}")?)
+    };
+    let exported = parked
+        .export(&args.filter.filter(), args.scan.0, |exported| {
+            written = write(&exported);
+            count += u64::from(written.is_ok());
+            if args.output.is_some() {
+                printer.exported(count);
+            }
+            written.is_ok()
+        })
+        .await;
+    printer.end();
+    let written = written.and_then(|()| Ok(out.flush()?));
+    match written {
+        // Whoever reads has seen enough, as `head` has.
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        Err(error) => return Err(error.context("cannot write the export")),
+        Ok(()) => {}
+    }
+    if exported.is_err() {
+        output::notice(&format!("{} messages were exported; the export is not complete", text::number(count)));
+    }
+    exported?;
+    if let Some(file) = &args.output {
+        output::print(&format!("{} messages exported to {}", text::number(count), file.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A new file. What is revealed is for this user alone.
+fn create(file: &Path, is_revealed: bool) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    if is_revealed {
+        options.mode(0o600);
+    }
+    options.open(file)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<ExitCode> {
+    // The messages are read twice, so what can be read only once is kept. Read before `open`: from then on a signal no longer ends the
+    // process while it waits for input.
+    let spooled = input::spool(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    let (parked, stop) = super::open(args.place.place(), options).await?;
+    let open = || lines(&args.file, spooled.as_deref());
+    let ImportPlan { to_import, already_there, .. } = parked.check_import(open()?).await?;
+    if !args.apply {
+        output::print(&if args.json {
+            let queue = parked.queue();
+            text::json(&json!({ "queue": queue, "to_import": to_import, "already_there": already_there }))?
+        } else {
+            let known = match already_there {
+                0 => String::new(),
+                count => format!("; {} are already there", text::number(count)),
+            };
+            let (new, queue) = (text::number(to_import), text::line(parked.queue()));
+            format!("{new} messages would be imported into {queue}{known}. Nothing was done; --apply does it")
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut request = ImportRequest::default();
+    request.why.clone_from(&args.why);
+    let imported = parked.import(&request, open()?, stop.cancelled()).await?;
+    if !imported.is_stopped {
+        compare(to_import + already_there, &imported)?;
+    }
+    if args.json {
+        output::print(&text::json(&imported)?)?;
+    } else {
+        let (new, known) = (text::number(imported.imported), text::number(imported.already_there));
+        let stopped = if imported.is_stopped { "\nstopped: it was told to stop" } else { "" };
+        output::print(&format!("{new} imported, {known} were already there{stopped}"))?;
+    }
+    Ok(if imported.is_stopped { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+}
+
+/// Checks that the import has read as many messages as the check before it.
+fn compare(checked: u64, imported: &Imported) -> anyhow::Result<()> {
+    let read = imported.imported + imported.already_there;
+    if read != checked {
+        bail!(
+            "the file has changed: {} messages were checked, and then {} were read and {} of them imported",
+            text::number(checked),
+            text::number(read),
+            text::number(imported.imported)
+        );
+    }
+    Ok(())
+}
+
+type Lines<'a> = Box<dyn Iterator<Item = Result<Exported, ParkedError>> + Send + 'a>;
+
+fn lines<'a>(file: &Path, spooled: Option<&'a [u8]>) -> anyhow::Result<Lines<'a>> {
+    let reader: Box<dyn BufRead + Send + 'a> = match spooled {
+        Some(bytes) => Box::new(Cursor::new(bytes)),
+        None => Box::new(BufReader::new(File::open(file).with_context(|| format!("cannot read {}", file.display()))?)),
+    };
+    Ok(Box::new((1..).zip(reader.lines()).map(|(line, text)| {
+        let bad = |problem: String| ParkedError::BadLine { line, problem };
+        let text = text.map_err(|error| bad(error.to_string()))?;
+        // serde's message quotes no values but names of fields, which it also escapes.
+        serde_json::from_str(&text)
+            .map_err(|error| bad(format!("it is not an exported message, at column {}", error.column())))
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use rehop_operator::parked::Imported;
+
+    use super::compare;
+
+    #[test]
+    fn an_import_that_read_another_number_of_messages_than_its_check_fails() {
+        let mut imported = Imported::default();
+        (imported.imported, imported.already_there) = (2, 1);
+        assert!(compare(3, &imported).is_ok());
+        let error = compare(4, &imported).unwrap_err().to_string();
+        assert!(error.contains("4 messages were checked, and then 3 were read and 2 of them imported"), "{error}");
+    }
+}

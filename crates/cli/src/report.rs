@@ -1,0 +1,43 @@
+//! How a report is printed, and the exit status that goes with it.
+
+use std::process::ExitCode;
+
+use rehop_operator::doctor::{Finding, Report, Severity};
+
+use super::output;
+
+/// The exit status of a command that looks for something.
+pub(super) fn status(report: &Report) -> ExitCode {
+    if report.is_healthy() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
+}
+
+/// The exit status if something was found.
+pub(super) const FOUND: u8 = 3;
+
+/// Prints a report; `healthy` is what an empty one is called.
+pub(super) fn print(report: &Report, json: bool, healthy: &str) -> anyhow::Result<()> {
+    if json {
+        return output::print_json(report);
+    }
+    let mut lines: Vec<String> = report.findings.iter().map(block).collect();
+    lines.push(summary(report, healthy));
+    lines.extend(report.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
+    output::print(&lines.join("\n"))
+}
+
+fn block(finding: &Finding) -> String {
+    let Finding { check, severity, object, seen, remedy, .. } = finding;
+    format!("{:7}  {check}: {object}\n         seen: {seen}\n         do:   {remedy}\n", severity.as_str())
+}
+
+fn summary(report: &Report, healthy: &str) -> String {
+    if report.is_healthy() {
+        return healthy.to_owned();
+    }
+    let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    let each = [Severity::Error, Severity::Warning, Severity::Notice].map(|severity| {
+        let (count, word) = (count(severity), severity.as_str());
+        format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+    });
+    each.join(", ")
+}

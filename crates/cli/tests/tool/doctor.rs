@@ -1,0 +1,369 @@
+//! `rehop doctor`: each trap that can be planted on a single node is found, and a healthy broker gets no complaint.
+
+use std::time::Duration;
+
+use rehop::settings::{AskedDelays, BindingSettings, Declare, Order, QueueType, WaitStrategy};
+use rehop::{Backoff, Consumer, Message, Raw};
+use rehop_testing::{Broker, Publish, eventually};
+use serde_json::{Value, json};
+
+use super::broker_api::BrokerApi;
+use super::examined::COUNTED;
+use crate::support::{DELAYED_RETRIES, Fixture, Running, SOON, fragile_broker, is_before_4_3, not_tried, now_millis};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_healthy_broker_gets_no_complaint() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("healthy").await;
+    let running = fixture.serve_always(Ok(())).await;
+    fixture.publish("a message").await;
+    fixture.has_depth(&fixture.queue, 0).await;
+    // A consumer is counted once its subscription is there.
+    eventually(COUNTED, "no complaint", async || {
+        let found = fixture.findings(&["--management", api.url()]).await;
+        if found.is_empty() { Ok(true) } else { Err(format!("{found:?}")) }
+    })
+    .await
+    .unwrap();
+    let finished = fixture.tool(&["doctor", "--queue", &fixture.queue, "--management", api.url()]).finished().await;
+    assert_eq!((finished.code(), finished.out.trim()), (0, "healthy"), "{}", finished.err);
+    let blind = fixture.tool(&["doctor", "--queue", &fixture.queue]).finished().await;
+    assert_eq!(blind.code(), 0, "{}{}", blind.out, blind.err);
+    assert!(
+        blind.out.starts_with("healthy\nnot seen: policies") && blind.out.contains("--management"),
+        "{}",
+        blind.out
+    );
+    running.stop().await;
+}
+
+/// One queue for each way to wait that this broker has, and one that somebody else has declared as the migration page says. Each has a
+/// service of its own, which declares no more than its queue needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_healthy_namespace_gets_no_complaint_in_whichever_ways_its_queues_wait() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("healthy-mixed").await;
+    let [on_ladder, ordered, native, theirs] =
+        ["on-ladder", "ordered", "native", "theirs"].map(|name| fixture.namespace.queue(name));
+    let [shop, park] = ["shop", "park"].map(|name| fixture.namespace.exchange(name));
+    fixture.client.declare_exchange(&shop, "topic", json!({})).await.unwrap();
+    let arguments = json!({
+        "x-queue-type": "quorum", "x-delivery-limit": 10, "x-dead-letter-exchange": park,
+        "x-dead-letter-routing-key": theirs, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    fixture.client.declare_queue(&theirs, arguments).await.unwrap();
+
+    let settings = &mut fixture.settings;
+    settings.ladder.rung = Duration::from_millis(100);
+    settings.ladder.max = Duration::from_millis(400);
+    let queue = settings.queue_mut(&fixture.queue);
+    queue.bindings = vec![BindingSettings::new(shop, "order.#")];
+    queue.retry.after = Some(AskedDelays::Ladder);
+    settings.queue_mut(&on_ladder).retry.strategy = Some(WaitStrategy::Ladder);
+    let queue = settings.queue_mut(&ordered);
+    queue.retry.strategy = Some(WaitStrategy::InProcess);
+    queue.consume.order = Some(Order::Queue);
+    let queue = settings.queue_mut(&theirs);
+    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    if is_before_4_3().await {
+        not_tried(DELAYED_RETRIES);
+    } else {
+        let queue = settings.queue_mut(&native);
+        queue.retry.strategy = Some(WaitStrategy::Native);
+        queue.retry.delays = Some(Backoff::Fixed { delay: Duration::from_millis(200), waits: 2 });
+    }
+
+    let mut running = Vec::new();
+    for queue in &fixture.settings.queues {
+        let consumer = Consumer::new(queue.queue.clone(), |_: Message<bytes::Bytes>| async { Ok(()) }).decode(Raw);
+        running.push(Running::start(fixture.connect().await.with_consumer(consumer)));
+    }
+    let mut looked = fixture.settings.clone();
+    looked.broker.management_url = Some(api.url().into());
+    eventually(COUNTED, "no complaint", async || {
+        let report = rehop_operator::doctor::examine(&looked).await.map_err(|error| error.to_string())?;
+        if report.is_healthy() && report.unseen.is_empty() { Ok(true) } else { Err(format!("{report:?}")) }
+    })
+    .await
+    .unwrap();
+    looked.broker.management_url = None;
+    let blind = rehop_operator::doctor::examine(&looked).await.unwrap();
+    assert!(blind.is_healthy(), "{:?}", blind.findings);
+    for service in running {
+        service.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_that_take_messages_out_of_queues_are_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("policies").await;
+    fixture.declare().await;
+    let name = fixture.namespace.name();
+    let definition = json!({ "delivery-limit": 2, "max-length": 1000, "message-ttl": 50, "expires": 600_000 });
+    api.set_policy(name, &format!("^{name}"), definition).await;
+    let (queue, parked, stray) = (format!("{:?}", fixture.queue), fixture.parked(), fixture.stray());
+    let mut expected = Vec::new();
+    for object in [queue.as_str(), &parked, &stray] {
+        for check in ["delivery-limit-lowered", "length-limit", "message-ttl", "queue-expires"] {
+            expected.push((check, object));
+        }
+    }
+    for tier in ["wait.100", "wait.200"] {
+        expected.extend(["length-limit", "message-ttl", "queue-expires"].map(|check| (check, tier)));
+    }
+    fixture.is_found(&["--management", api.url()], &expected).await;
+    api.delete_policy(name).await;
+    if is_before_4_3().await {
+        return not_tried(DELAYED_RETRIES);
+    }
+    let definition = json!({ "delayed-retry-type": "all", "delayed-retry-min": 1000 });
+    api.set_policy(name, &format!("^{}$", fixture.queue), definition).await;
+    fixture.is_found(&["--management", api.url()], &[("delayed-retry", &queue)]).await;
+    api.delete_policy(name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_or_different_is_found_by_amqp_and_bindings_by_the_management_api() {
+    let fixture = Fixture::new("missing").await;
+    let namespace = fixture.namespace.name().to_owned();
+    let (parked, queue) = (fixture.parked(), format!("{:?}", fixture.queue));
+    let exchanges = [".stray\"", ".wait\"", ".return\"", ".park\""].map(|exchange| ("exchange-missing", exchange));
+    let queues = [".stray", ".wait.100", ".wait.200", &parked, &queue].map(|queue| ("queue-missing", queue));
+    fixture.is_found(&[], &[&exchanges[..], &queues].concat()).await;
+    // An exchange that loses what it cannot route, and a queue with another limit.
+    fixture.client.declare_exchange(&format!("{namespace}.wait"), "headers", json!({})).await.unwrap();
+    fixture
+        .client
+        .declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum", "x-delivery-limit": 3 }))
+        .await
+        .unwrap();
+    let differs = [("no-alternate-exchange", ".wait"), ("arguments-differ", fixture.queue.as_str())];
+    // The others are still missing, and so is the binding of the queue to one of them.
+    let others = [("exchange-missing", namespace.as_str()), ("queue-missing", &namespace), ("binding-missing", &queue)];
+    fixture.is_found_with(&[], &differs, &others[..2]).await;
+    let Some(api) = BrokerApi::shared().await else { return };
+    fixture.is_found_with(&["--management", api.url()], &differs, &others).await;
+
+    let whole = Fixture::new("unbound").await;
+    whole.declare().await;
+    let (queue, exchange) = (&whole.queue, format!("{}.return", whole.namespace.name()));
+    whole.client.unbind(queue, &exchange, "", json!({ "x-match": "all", "return-to": queue })).await.unwrap();
+    whole.is_found(&["--management", api.url()], &[("binding-missing", &exchange)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_existing_queue_lacks_is_found_and_the_exported_policy_mends_it() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("theirs").await;
+    let queue = fixture.queue.as_str();
+    let listed = |kind: &str| format!("queues=[{{queue={queue:?},declare=existing,queue_type={kind}}}]");
+    let quorum = listed("quorum");
+    fixture.client.declare_queue(queue, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    fixture.declare_the_rest().await;
+    let look = ["--management", api.url(), "--set", &quorum];
+    let lacks = [("no-dead-letter-exchange", queue), ("delivery-limit-differs", queue)];
+    fixture.is_found(&look, &lacks).await;
+    let mistaken = listed("classic");
+    let look_mistaken = ["--management", api.url(), "--set", &mistaken];
+    fixture.is_found(&look_mistaken, &[&lacks[..], &[("queue-type-differs", queue)]].concat()).await;
+
+    let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &quorum];
+    let exported = fixture.tool(&export).finished().await;
+    let policies: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
+    api.import(&policies).await;
+    fixture.is_fine(&look).await;
+    api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_existing_queue_that_may_lose_what_it_dead_letters_or_serves_one_consumer_is_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("single").await;
+    let queue = fixture.queue.as_str();
+    let arguments = json!({
+        "x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": "somewhere",
+        "x-single-active-consumer": { "$amqp": { "Boolean": true } },
+    });
+    fixture.client.declare_queue(queue, arguments).await.unwrap();
+    fixture.declare_the_rest().await;
+    let listed = format!("queues=[{{queue={queue:?},declare=existing,queue_type=quorum}}]");
+    let expected = [
+        ("at-most-once", queue),
+        ("single-active-consumer", queue),
+        ("delivery-limit-lowered", queue),
+        ("dead-letter-exchange-missing", queue),
+    ];
+    fixture.is_found(&["--management", api.url(), "--set", &listed], &expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_a_wait_queue_and_a_prefetch_that_is_too_large_are_found_without_the_management_api() {
+    let fixture = Fixture::new("intruder").await;
+    fixture.declare().await;
+    let tier = format!("{}.wait.100", fixture.namespace.name());
+    let url = fixture.settings.broker.url.expose();
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let name = lapin::types::ShortString::from(tier.as_str());
+    let consumer = channel.basic_consume(name, "".into(), Default::default(), Default::default()).await.unwrap();
+    let expected = [("consumer-on-wait-queue", tier.as_str()), ("slow-window", &fixture.queue)];
+    fixture.is_found(&["--set", "consume.handler_timeout=20m"], &expected).await;
+    drop(consumer);
+    connection.close(200, "done".into()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_classic_work_queue_is_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("classic").await;
+    let queue = fixture.queue.as_str();
+    fixture.client.declare_queue(queue, json!({ "x-queue-type": "classic" })).await.unwrap();
+    fixture.declare_the_rest().await;
+    let listed = format!("queues=[{{queue={queue:?},declare=existing}}]");
+    let look = ["--management", api.url(), "--set", &listed];
+    fixture.is_found(&look, &[("classic-queue", queue), ("no-dead-letter-exchange", queue)]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_that_the_service_lacks_is_found_without_publishing_or_consuming() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("permission").await;
+    fixture.declare().await;
+    fixture.publish("a message").await;
+    let name = fixture.namespace.name().to_owned();
+    api.add_user(
+        &name,
+        "secret",
+        json!({ "configure": "^$", "write": "^$", "read": "\\.(stray|parked)$|\\.wait\\.[0-9]+$" }),
+    )
+    .await;
+    let mut url: reqwest::Url = fixture.settings.broker.url.expose().parse().unwrap();
+    url.set_username(&name).unwrap();
+    url.set_password(Some("secret")).unwrap();
+    fixture.settings.broker.url = url.as_str().into();
+    fixture.settings.topology = rehop::settings::TopologyMode::Check;
+    let report = format!("publishing to exchange \"{name}.report\"");
+    // How much else is denied depends on the version: before 4.3, a look needs no permission.
+    let denied = [("permission-missing", name.as_str()), ("report-denied", &report)];
+    fixture.is_found_with(&[], &[("permission-missing", &fixture.queue)], &denied).await;
+    // Where the user may look at the exchange, it may still not publish there.
+    api.add_user(&name, "secret", json!({ "configure": "^$", "write": "^$", "read": ".*" })).await;
+    let (wait, park) =
+        (format!("publishing to exchange \"{name}.wait\""), format!("publishing to exchange \"{name}.park\""));
+    let expected = [("permission-missing", wait.as_str()), ("permission-missing", &park), ("report-denied", &report)];
+    fixture.is_found(&[], &expected).await;
+    let may = json!({ "configure": "^$", "write": "\\.(wait|park|report)$", "read": ".*" });
+    api.add_user(&name, "secret", may).await;
+    let report = fixture.doctor(&[]).await;
+    assert!(report.out.contains("whether arguments differ: the user may not declare"), "{}", report.out);
+    let found = fixture.findings(&[]).await;
+    assert!(found.iter().all(|(check, _)| check == "no-consumer"), "{found:?}");
+    // The management API refuses a user without its tag, which is a finding, and shows no password.
+    let refused = fixture.doctor(&["--management", api.url_without_credentials()]).await;
+    assert!(refused.out.contains("management-unusable") && refused.out.contains("tag `management`"), "{}", refused.out);
+    assert!(!refused.out.contains("secret") && !refused.err.contains("secret"));
+    // Nothing was published or taken.
+    let depth = async |queue: &str| fixture.client.depth(queue).await.unwrap();
+    assert_eq!((depth(&fixture.queue).await, depth(&fixture.stray()).await, depth(&fixture.parked()).await), (1, 0, 0));
+    api.delete_user(&name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_and_consumers_where_none_should_be_are_found_and_left_where_they_are() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("messages").await;
+    fixture.declare().await;
+    let (namespace, parked) = (fixture.namespace.name(), fixture.parked());
+    let a_day_ago = now_millis() - 25 * 60 * 60 * 1000;
+    let old = json!([{ "at": a_day_ago, "attempt": 1, "class": "timeout", "message": "late" }]).to_string();
+    fixture.client.publish(Publish::to_queue(&parked).body("old").header("rehop-errors", old)).await.unwrap();
+    fixture.client.publish(Publish::to_queue(&parked).body("new")).await.unwrap();
+    fixture.client.publish(Publish::to_queue(fixture.stray()).body("lost")).await.unwrap();
+    fixture.has_depth(&parked, 2).await;
+    // A delay that is no longer among the settings.
+    let unused = format!("{namespace}.wait.7000");
+    let arguments = json!({
+        "x-queue-type": "quorum", "x-message-ttl": 7000, "x-dead-letter-exchange": format!("{namespace}.return"),
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    fixture.client.declare_queue(&unused, arguments).await.unwrap();
+    let queue = fixture.queue.as_str();
+    let expected = [
+        ("parked-old", parked.as_str()),
+        ("stray-not-empty", ".stray"),
+        ("unused-tier", &unused),
+        ("no-consumer", queue),
+    ];
+    // However often the doctor looks, the messages stay, and stay in order.
+    for _ in 0..4 {
+        fixture.is_found(&["--management", api.url()], &expected).await;
+    }
+    let left: Vec<_> = fixture.drain_parked(2).await.iter().map(|message| message.text()).collect();
+    assert_eq!(left, ["old", "new"]);
+    assert_eq!(fixture.client.depth(&fixture.stray()).await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_the_broker_cannot_dead_letter_are_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("stuck").await;
+    fixture.declare().await;
+    let namespace = fixture.namespace.name();
+    fixture.client.delete_exchange(&format!("{namespace}.return")).await.unwrap();
+    let tier = format!("{namespace}.wait.100");
+    fixture.client.publish(Publish::to_queue(&tier).body("expires")).await.unwrap();
+    // The exchange has taken its binding with it.
+    let expected =
+        [("dead-lettering-stuck", tier.as_str()), ("exchange-missing", ".return"), ("binding-missing", ".return")];
+    fixture.is_found(&["--management", api.url()], &expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeout_of_the_broker_that_is_shorter_than_the_settings_say_is_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    if Broker::shared().await.version().starts_with("3.") {
+        return not_tried("a timeout of the broker, because 3.10 does not tell it");
+    }
+    let mut fixture = Fixture::new("timeout").await;
+    let running = fixture.serve_always(Ok(())).await;
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(3600);
+    let queue = fixture.queue.clone();
+    fixture.is_found(&["--management", api.url()], &[("consumer-timeout-short", &queue)]).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alarm_is_found() {
+    let broker = fragile_broker().await;
+    let fixture = Fixture::at("alarm", broker.amqp_url()).await;
+    fixture.declare().await;
+    broker.rabbitmqctl(&["set_disk_free_limit", "999999GB"]).await.unwrap();
+    let management = broker.management_url().unwrap();
+    fixture.is_found(&["--management", management], &[("alarm", "node ")]).await;
+    // The broker blocks connections that publish, which shows without the management API, too.
+    fixture.is_found(&[], &[("alarm", "the cluster")]).await;
+    broker.rabbitmqctl(&["set_disk_free_limit", "50MB"]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_management_api_that_does_not_answer_is_a_finding_and_a_wrong_address_an_error() {
+    let fixture = Fixture::new("nobody").await;
+    fixture.declare().await;
+    let url = "http://guest:hunter2@127.0.0.1:1";
+    fixture.is_found(&["--management", url], &[("management-unusable", "management API")]).await;
+    let finished = fixture.doctor(&["--management", url]).await;
+    assert!(finished.out.contains("127.0.0.1:1") && !(finished.out + &finished.err).contains("hunter2"));
+    let error = fixture.doctor(&["--management", "hunter2"]).await.error(1);
+    assert!(error.contains("broker.management_url (from --management)") && !error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn the_checks_are_listed_without_a_broker() {
+    let tool = super::process::Tool::start(&["doctor", "--list"], [("REHOP_BROKER__URL", "amqp://127.0.0.1:1")]);
+    let listed = tokio::time::timeout(SOON, tool.finished()).await.unwrap();
+    assert_eq!(listed.code(), 0, "{}", listed.err);
+    for check in rehop_operator::doctor::Check::ALL {
+        assert!(listed.out.contains(check.id()), "{check}");
+    }
+}

@@ -1,0 +1,27 @@
+//! The tool as users meet it: a process, a real broker, a real HTTP server.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "no connection here opens many channels, and no subscription is dropped before it is answered"
+)]
+
+mod broker_api;
+mod cli;
+mod cluster;
+mod doctor;
+mod endpoint;
+mod examined;
+mod kills;
+mod monitoring;
+mod parked;
+mod process;
+mod producers;
+mod publish;
+mod relay;
+mod shutdown;
+#[allow(dead_code, reason = "the library's tests use all of it")]
+#[path = "../../../../tests/support/mod.rs"]
+mod support;
+mod topology;
+mod traps;

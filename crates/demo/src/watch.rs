@@ -1,0 +1,150 @@
+//! Watches the queues until every order has ended, and reports progress on standard error.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rehop::topology::Role;
+use rehop_operator::parked::{ListRequest, Listing, Parked, Place};
+use rehop_testing::Received;
+
+use super::Play;
+use super::account::Found;
+use super::parked;
+use super::policy::{ORDERS, REFUNDS, STRAY};
+use super::progress::Progress;
+use super::script::{Fate, id_of};
+
+/// How long the demo waits for missing orders before it reports what it has found.
+const MISSING: Duration = Duration::from_secs(40);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What was found when every order had ended. The parked messages are still in their queues.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) found: Vec<Found>,
+    /// The parked messages of the queue `orders`, in groups, whose examples are orders.
+    pub(crate) listing: Listing,
+    /// The same, as the tool prints it.
+    pub(crate) listed: String,
+}
+
+impl Play {
+    /// Waits until every order has ended.
+    pub(crate) async fn watch(&self, progress: &mut Progress) -> anyhow::Result<Seen> {
+        let (mut strays, mut published_at, mut out, mut crashes) = (Vec::new(), None, false, 0);
+        loop {
+            if self.shop.is_out() != out {
+                out = !out;
+                progress.event(if out {
+                    "the HTTP service goes down: it answers every request with an error"
+                } else {
+                    "the HTTP service is back"
+                });
+            }
+            for crash in self.consumer.crashes.borrow().iter().skip(crashes) {
+                crashes += 1;
+                let order = crash.order;
+                progress.event(&format!(
+                    "the handler of order {order} calls abort(): the process dies (crash {crashes}) and is restarted"
+                ));
+            }
+            strays.extend(self.strays().await?);
+            let parked = self.depth(Role::Parked).await?;
+            let kept = strays.len() + parked;
+            let waiting = self.depth(Role::Wait).await?;
+            let (published, handled) = (self.sent.borrow().len(), self.shop.handled());
+            progress.update(&format!(
+                "{published} of {} published, {} handled, {waiting} waiting, {kept} parked or stray, {crashes} crashes",
+                self.orders.len(),
+                handled.len()
+            ));
+            if published == self.orders.len() {
+                let is_late = published_at.get_or_insert_with(Instant::now).elapsed() > MISSING;
+                // A look takes the messages from their queue for a moment, so counting comes first.
+                if is_late || handled.len() + kept >= published && self.is_still(parked).await? {
+                    let seen = self.look(&strays).await?;
+                    let ended: BTreeSet<u32> = seen.found.iter().filter_map(|(order, _)| *order).collect();
+                    // A duplicate may have been with its handler, where nobody sees it, at the first count but not at both.
+                    if is_late || (&ended | &handled).len() == published && self.is_still(parked).await? {
+                        return Ok(seen);
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Whether nothing waits or is ready to be consumed, and this many messages are parked.
+    async fn is_still(&self, parked: usize) -> anyhow::Result<bool> {
+        let moving = self.depth(Role::Wait).await? + self.depth(Role::Work).await?;
+        Ok(moving == 0 && self.depth(Role::Parked).await? == parked)
+    }
+
+    /// Looks at the parked messages as an operator does, which leaves them where they are.
+    async fn look(&self, strays: &[Found]) -> anyhow::Result<Seen> {
+        let (mut orders, refunds) = (self.list(ORDERS).await?, self.list(REFUNDS).await?);
+        name_orders(&mut orders);
+        let messages = std::mem::take(&mut orders.messages).into_iter().chain(refunds.messages);
+        let parked = messages.map(|message| {
+            (message.message_id.as_deref().and_then(id_of), Fate::parked(Some(message.reason.as_str())))
+        });
+        let found = parked.chain(strays.iter().cloned()).collect();
+        Ok(Seen { found, listed: parked::listing(&orders), listing: orders })
+    }
+
+    async fn list(&self, queue: &str) -> anyhow::Result<Listing> {
+        let mut request = ListRequest::default();
+        (request.scan, request.rows) = (None, usize::MAX);
+        Ok(Parked::open(&self.settings, Place::queue(queue))?.list(&request).await?)
+    }
+
+    /// Takes the strays out of their queue.
+    async fn strays(&self) -> anyhow::Result<Vec<Found>> {
+        Ok(self.client.get_all(STRAY).await?.iter().map(|message| (order_of(message), Fate::Stray)).collect())
+    }
+
+    /// Takes everything out of all queues, after consuming has stopped.
+    pub(crate) async fn empty(&self) -> anyhow::Result<Vec<Found>> {
+        let mut found = self.strays().await?;
+        for queue in self.queues(Role::Parked) {
+            found.extend(self.client.get_all(queue).await?.iter().map(|it| (order_of(it), fate_of(it))));
+        }
+        for queue in self.queues(Role::Wait).chain(self.queues(Role::Work)) {
+            found.extend(self.client.get_all(queue).await?.iter().map(|it| (order_of(it), Fate::Left)));
+        }
+        Ok(found)
+    }
+
+    /// How many messages are in all queues of this role together.
+    pub(crate) async fn depth(&self, role: Role) -> anyhow::Result<usize> {
+        let mut depth = 0;
+        for queue in self.queues(role) {
+            depth += self.client.depth(queue).await? as usize;
+        }
+        Ok(depth)
+    }
+
+    fn queues(&self, role: Role) -> impl Iterator<Item = &str> {
+        self.topology.queues.iter().filter(move |queue| queue.role == role).map(|queue| queue.name.as_str())
+    }
+}
+
+/// The chain of a message with a trace has an id too long for a narrow terminal, so the orders' own ids stand for their chains.
+fn name_orders(listing: &mut Listing) {
+    for sample in listing.groups.iter_mut().flat_map(|group| &mut group.samples) {
+        let message = listing.messages.iter().find(|message| message.chain == *sample);
+        if let Some(order) = message.and_then(|message| message.message_id.clone()) {
+            *sample = order;
+        }
+    }
+}
+
+fn order_of(message: &Received) -> Option<u32> {
+    id_of(message.properties.message_id.as_deref()?)
+}
+
+/// rehop writes its reason into a header of its own. A message that the broker parked has only the broker's `x-death`.
+fn fate_of(message: &Received) -> Fate {
+    let death = || message.headers.get("x-death")?.get(0)?.get("reason")?.as_str();
+    Fate::parked(message.headers.get("rehop-reason").and_then(serde_json::Value::as_str).or_else(death))
+}

@@ -1,0 +1,112 @@
+//! The demo as a user runs it: as a process, on a broker of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn demo(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rehop-demo")).args(args).output().unwrap()
+}
+
+fn number(report: &Value, pointer: &str) -> u64 {
+    report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer} is not a number in {report:#}"))
+}
+
+#[test]
+fn the_demo_adds_up_and_its_trace_agrees_with_what_the_service_saw() {
+    let output = demo(&["--json", "--messages", "150"]);
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
+    let report: Value = serde_json::from_str(&text).expect("standard output is one JSON value");
+
+    assert_eq!(number(&report, "/published"), 150);
+    let orders = |handled: usize, exhausted: Option<usize>| {
+        let mut orders = json!({
+            "handled": handled,
+            "parked: permanent": 4,
+            "parked: undecodable": 1,
+            "parked: delivery limit": 1,
+            "expired, and parked": 2,
+            "stray": 2,
+            "still in a queue": 0,
+            "lost": 0,
+        });
+        if let Some(count) = exhausted {
+            orders["parked: exhausted"] = json!(count);
+        }
+        orders
+    };
+    assert_eq!(report["before_the_replay"]["orders"], orders(132, Some(8)));
+    assert_eq!(report["at_the_end"]["orders"], orders(140, None));
+    // One delivery, and five more within the limit. 3.10 and 4.0 also count a message that is handed back unseen, which happens while
+    // the queues of a process take turns.
+    let crashes = number(&report, "/crashes");
+    let handing_back_counts = ["RabbitMQ 3.", "RabbitMQ 4.0."].iter().any(|version| errors.contains(version));
+    assert!(crashes == 6 || (handing_back_counts && (1..6).contains(&crashes)), "{crashes} crashes\n{errors}");
+    assert!(number(&report, "/lateness_ms/waits") > 10);
+
+    let trace = &report["trace"];
+    let spans = trace["spans"].as_array().unwrap();
+    let of = |operation: &str| -> Vec<&Value> {
+        spans.iter().filter(|span| span["attributes"]["messaging.operation.type"] == operation).collect()
+    };
+    let attempts = of("process");
+    assert_eq!(attempts.len() as u64, number(trace, "/attempts_seen_by_the_service"), "{trace:#}");
+    assert!(attempts.len() >= 2);
+    let root = &spans[0];
+    assert!(root["name"].as_str().unwrap().starts_with("publish shop:order."), "{root:#}");
+    assert!(attempts.iter().all(|attempt| attempt["parent_id"] == root["span_id"]), "attempts lie flat: {trace:#}");
+    assert_eq!(attempts.last().unwrap()["attributes"]["rehop.outcome"], "ack");
+    let outcomes = |wanted: &str| attempts.iter().filter(|it| it["attributes"]["rehop.outcome"] == wanted).count();
+    let waits: Vec<_> = spans.iter().filter(|span| span["attributes"].get("rehop.lateness_ms").is_some()).collect();
+    assert_eq!(waits.len(), outcomes("wait"), "each wait that was decided has its span");
+    for wait in waits {
+        let took = number(wait, "/end") - number(wait, "/start");
+        assert!(took >= number(wait, "/attributes/rehop.delay_ms") * 1_000_000, "never early: {wait:#}");
+    }
+
+    let timelines = report["timelines"].as_array().unwrap();
+    assert_eq!(timelines.len(), 3);
+    let moments = |timeline: usize, what: &str| {
+        let moments = timelines[timeline]["moments"].as_array().unwrap().iter();
+        moments.filter(|moment| moment.as_str().unwrap().contains(what)).count()
+    };
+    assert!(moments(0, "answered 503, retry after 1000 ms -> wait") >= 1, "{timelines:#?}");
+    assert!(moments(0, "waits on the ladder, in 2 of its queues: planned 1000 ms") >= 1, "{timelines:#?}");
+    for moment in timelines[0]["moments"].as_array().unwrap().iter().filter_map(Value::as_str) {
+        if let Some((_, took)) = moment.split_once("planned 1000 ms, took ") {
+            let took: u64 = took.split_once(' ').unwrap().0.parse().unwrap();
+            assert!(took >= 1000, "never shorter than asked: {moment}");
+        }
+    }
+    assert_eq!(timelines[0]["end"], "handled");
+    assert_eq!(timelines[1]["end"], "expired, and parked");
+    assert_eq!(moments(2, "the process dies") as u64, crashes);
+    assert_eq!(timelines[2]["end"], "parked: delivery limit");
+
+    let waits: Vec<u64> =
+        report["jitter"]["waits"].as_array().unwrap().iter().map(|wait| wait.as_u64().unwrap()).collect();
+    assert!(waits.iter().all(|wait| (800..=1600).contains(wait)), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait != waits[0]), "jitter makes waits differ: {waits:?}");
+
+    let groups = report["parked"].as_array().unwrap();
+    let met_bug: Vec<_> = groups.iter().filter(|group| group["class"] == "http_500").collect();
+    assert_eq!(met_bug.len(), 1, "{groups:#?}");
+    assert_eq!(met_bug[0]["reason"], "exhausted");
+    // A crash may have caused duplicates, which are parked and replayed too.
+    let replay = &report["replay"];
+    let moved = number(replay, "/moved");
+    assert!(moved >= 8 && moved == number(met_bug[0], "/count"), "{replay:#}");
+    assert_eq!(number(replay, "/fates/handled"), moved, "{replay:#}");
+    assert!(groups.iter().map(|group| number(group, "/count")).sum::<u64>() >= 16, "{groups:#?}");
+    assert!(report["replayed_orders_seen_after_nanos"].as_array().unwrap().len() >= 8);
+}
+
+#[test]
+fn a_number_of_messages_without_room_for_every_kind_is_refused() {
+    let output = demo(&["--messages", "10"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("100..=5000"));
+}

@@ -1,0 +1,4 @@
+//! Pages that go with the API reference.
+
+#[doc = include_str!("docs/parked.md")]
+pub mod parked {}

@@ -1,0 +1,311 @@
+//! What AMQP shows. Nothing is created and no message moves: a passive declare, a declare of what exists already, which the broker
+//! compares, and requests that the broker refuses after it has checked the permission.
+
+use std::time::Duration;
+
+use lapin::options::{
+    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ExchangeKind};
+
+use super::observed::{Denied, Difference, Observed, QueueState, State, declaring};
+use super::parked_since::parked_since;
+use super::subject::Subject;
+use rehop::Error;
+use rehop::Timestamp;
+use rehop::Topology;
+use rehop::internals::answer;
+use rehop::internals::channel::{open_channel, subscribe};
+use rehop::internals::look_at;
+use rehop::internals::short;
+use rehop::settings::{Declare, TopologyMode};
+use rehop::topology::Role;
+
+/// One connection to look through.
+pub(super) struct Eyes<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) limit: Duration,
+}
+
+impl Eyes<'_> {
+    /// What exists, what differs, and what the user may not do.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is lost.
+    pub(super) async fn look(&self, subject: &mut Subject) -> Result<Observed, Error> {
+        self.add_discarded(subject).await?;
+        let subject = &*subject;
+        let mut seen = Observed { frame_max: self.connection.configuration().frame_max(), ..Observed::default() };
+        let own = subject.topology.exchanges.iter().map(|exchange| exchange.name.as_str());
+        for name in own.chain(subject.foreign_exchanges()) {
+            let state = match self.exchange(name).await {
+                Ok(()) => State::Present { difference: None },
+                Err(error) => state_of(error)?,
+            };
+            seen.exchanges.insert(name.to_owned(), state);
+        }
+        for queue in &subject.topology.queues {
+            let state = match self.queue(&queue.name).await {
+                Ok((ready, consumers)) => QueueState { state: State::Present { difference: None }, ready, consumers },
+                Err(error) => QueueState { state: state_of(error)?, ready: 0, consumers: 0 },
+            };
+            seen.queues.insert(queue.name.clone(), state);
+        }
+        self.compare(subject, &mut seen).await?;
+        self.probe_consuming(subject, &mut seen).await?;
+        Ok(seen)
+    }
+
+    /// Adds what there is for discarded messages: whoever discards declares it, and its binding each time. The service's user need
+    /// not be allowed to see it.
+    async fn add_discarded(&self, subject: &mut Subject) -> Result<(), Error> {
+        let Topology { exchanges, queues, .. } = subject.discarded();
+        for queue in queues {
+            match self.queue(&queue.name).await {
+                Ok(_) | Err(Error::Unavailable { .. } | Error::Timeout { .. }) => subject.topology.queues.push(queue),
+                Err(error @ Error::Lost { .. }) => return Err(error),
+                Err(_) => return Ok(()),
+            }
+        }
+        for exchange in exchanges {
+            match self.exchange(&exchange.name).await {
+                Ok(()) => subject.topology.exchanges.push(exchange),
+                Err(error @ Error::Lost { .. }) => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn exchange(&self, name: &str) -> Result<(), Error> {
+        let channel = self.channel().await?;
+        let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+        let what = format!("checking exchange {name:?}");
+        // The type is not compared.
+        let declared = channel.exchange_declare(short(name)?, ExchangeKind::Direct, options, FieldTable::default());
+        answer(&what, self.limit, declared).await?;
+        self.close(channel).await;
+        Ok(())
+    }
+
+    /// How many messages are ready, and how many consumers there are.
+    async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
+        let channel = self.channel().await?;
+        let queue = look_at(&channel, &short(name)?, &format!("checking queue {name:?}"), self.limit).await?;
+        self.close(channel).await;
+        Ok((u64::from(queue.message_count()), queue.consumer_count()))
+    }
+
+    /// How many messages are ready.
+    pub(super) async fn ready(&self, queue: &str) -> Result<u64, Error> {
+        Ok(self.queue(queue).await?.0)
+    }
+
+    /// Has the broker compare what exists with what is wanted. It changes nothing that exists (3.10, 4.0 and 4.3).
+    async fn compare(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
+        for exchange in &subject.topology.exchanges {
+            let Some(state @ State::Present { .. }) = seen.exchanges.get_mut(&exchange.name) else { continue };
+            let mut alone = Topology::default();
+            alone.exchanges.push(exchange.clone());
+            let what = declaring(&format!("exchange {:?}", exchange.name));
+            let denied = self.compare_one(&alone, what, state).await?;
+            note_denied(subject, &exchange.name, denied, seen);
+        }
+        for queue in subject.topology.queues.iter().filter(|queue| queue.declare == Declare::Own) {
+            let Some(QueueState { state: state @ State::Present { .. }, .. }) = seen.queues.get_mut(&queue.name) else {
+                continue;
+            };
+            let mut alone = Topology::default();
+            alone.queues.push(queue.clone());
+            let what = declaring(&format!("queue {:?}", queue.name));
+            let denied = self.compare_one(&alone, what, state).await?;
+            note_denied(subject, &queue.name, denied, seen);
+        }
+        Ok(())
+    }
+
+    /// Returns the permission that the user lacks for it.
+    async fn compare_one(&self, alone: &Topology, what: String, state: &mut State) -> Result<Option<Denied>, Error> {
+        let failures = alone.establish_each(self.connection, TopologyMode::Declare, self.limit).await?;
+        let Some(failure) = failures.into_iter().next() else { return Ok(None) };
+        match failure.error {
+            Error::Mismatch { argument, wanted, found, .. } => {
+                *state = State::Present { difference: Some(Difference { argument, wanted, found }) };
+            }
+            Error::Permission { problem, .. } => return Ok(Some(Denied { what, problem: problem.to_string() })),
+            Error::Unavailable { problem, .. } => *state = State::Unavailable { problem: problem.to_string() },
+            Error::Timeout { .. } => *state = State::Unavailable { problem: "the broker did not answer".to_owned() },
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Whether the work queues may be consumed.
+    async fn probe_consuming(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
+        for queue in subject.topology.queues.iter().filter(|queue| queue.role == Role::Work) {
+            if matches!(seen.queues.get(&queue.name).map(|queue| &queue.state), Some(State::Present { .. })) {
+                let what = format!("consuming queue {:?}", queue.name);
+                note(what, self.try_to_consume(&queue.name).await, &mut seen.denied)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether copies may be published. Needs a connection of its own: during an alarm the broker no longer reads from a connection
+    /// that has published.
+    ///
+    /// # Errors
+    ///
+    /// When the broker does not answer, as during an alarm, or the connection is lost.
+    pub(super) async fn probe_publishing(&self, subject: &Subject, seen: &mut Observed) -> Result<(), Error> {
+        let names = &subject.names;
+        for exchange in [names.wait(), names.ladder(), names.delay(), names.park()] {
+            if matches!(seen.exchanges.get(&exchange), Some(State::Present { .. })) {
+                let what = format!("publishing to exchange {exchange:?}");
+                match self.try_to_publish(&exchange).await {
+                    Err(error @ Error::Timeout { .. }) => return Err(error),
+                    tried => note(what, tried, &mut seen.denied)?,
+                }
+            }
+        }
+        // The permission is checked before the exchange is looked for, so it need not exist (3.10, 4.0 and 4.3).
+        match self.try_to_publish(&names.report()).await {
+            Err(Error::Permission { problem, .. }) => seen.report_denied = Some(problem.to_string()),
+            Err(error @ (Error::Timeout { .. } | Error::Lost { .. })) => return Err(error),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The broker refuses an `expiration` that is not a number after it has checked the permission, and before it routes the
+    /// message (3.10, 4.0 and 4.3).
+    async fn try_to_publish(&self, exchange: &str) -> Result<(), Error> {
+        let channel = self.channel().await?;
+        let what = format!("publishing to exchange {exchange:?}");
+        answer(&what, self.limit, channel.confirm_select(ConfirmSelectOptions::default())).await?;
+        let properties = BasicProperties::default().with_expiration("none".into());
+        let options = BasicPublishOptions::default();
+        let published = channel.basic_publish(short(exchange)?, "".into(), options, &[], properties);
+        let confirm = answer(&what, self.limit, published).await?;
+        answer(&what, self.limit, confirm).await.map(drop)
+    }
+
+    /// The broker refuses a priority that is not a number after it has checked the permission, and before it adds a consumer
+    /// (3.10, 4.0 and 4.3).
+    async fn try_to_consume(&self, queue: &str) -> Result<(), Error> {
+        let channel = self.channel().await?;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-priority".into(), AMQPValue::LongString("none".into()));
+        let consumed = subscribe(&channel, short(queue)?, BasicConsumeOptions::default(), arguments);
+        answer(&format!("consuming queue {queue:?}"), self.limit, consumed).await.map(drop)
+    }
+
+    /// When the message at the head of a parked queue was parked. It goes back to the head when its channel is closed (3.10, 4.0 and
+    /// 4.3), which counts as one delivery, so the caller makes sure that no limit is near.
+    pub(super) async fn head_parked_since(&self, queue: &str) -> Result<Option<Timestamp>, Error> {
+        let channel = self.channel().await?;
+        let what = format!("looking at the head of queue {queue:?}");
+        let message = answer(&what, self.limit, channel.basic_get(short(queue)?, BasicGetOptions::default())).await?;
+        let since = message.and_then(|message| parked_since(&message.delivery.properties));
+        self.close(channel).await;
+        Ok(since)
+    }
+
+    pub(super) async fn channel(&self) -> Result<Channel, Error> {
+        answer("opening a channel", self.limit, open_channel(self.connection)).await
+    }
+
+    /// A channel that gets no answer ends with its connection.
+    pub(super) async fn close(&self, channel: Channel) {
+        let _ = tokio::time::timeout(self.limit, channel.close(200, "done".into())).await;
+    }
+}
+
+/// A service that only checks needs no permission to declare, and none needs one for what operators declare.
+fn note_denied(subject: &Subject, name: &str, denied: Option<Denied>, seen: &mut Observed) {
+    if subject.mode == TopologyMode::Declare && !subject.is_operators(name) {
+        seen.denied.extend(denied);
+    } else {
+        seen.is_not_compared |= denied.is_some();
+    }
+}
+
+/// A permission that is missing. The other refusals are those that the request asked for.
+fn note(what: String, tried: Result<(), Error>, denied: &mut Vec<Denied>) -> Result<(), Error> {
+    match tried {
+        Err(Error::Permission { problem, .. }) => denied.push(Denied { what, problem: problem.to_string() }),
+        Err(error @ Error::Lost { .. }) => return Err(error),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What a refused passive declare says about an object.
+fn state_of(error: Error) -> Result<State, Error> {
+    match error {
+        Error::Missing { .. } => Ok(State::Missing),
+        Error::Permission { problem, .. } => Ok(State::Hidden { problem: problem.to_string() }),
+        Error::Unavailable { problem, .. } => Ok(State::Unavailable { problem: problem.to_string() }),
+        Error::Timeout { .. } => Ok(State::Unavailable { problem: "the broker did not answer".to_owned() }),
+        error => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rehop::Problem;
+    use rehop::Settings;
+
+    #[test]
+    fn a_permission_to_declare_is_missing_only_for_those_who_declare() {
+        for (mode, exchange, is_missing) in [
+            (TopologyMode::Declare, "ns.park", true),
+            (TopologyMode::Declare, "ns.discarded", false),
+            (TopologyMode::Check, "ns.park", false),
+        ] {
+            let mut settings = Settings::default();
+            (settings.namespace, settings.topology) = ("ns".to_owned(), mode);
+            let (subject, mut seen) = (Subject::of(&settings).unwrap(), Observed::default());
+            let denied = || Denied { what: "declaring".to_owned(), problem: "no".to_owned() };
+            for denied in [Some(denied()), None, Some(denied())] {
+                note_denied(&subject, exchange, denied, &mut seen);
+            }
+            let noted = (seen.denied.len(), seen.is_not_compared);
+            assert_eq!(noted, if is_missing { (2, false) } else { (0, true) }, "{mode:?} {exchange}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_made_to_be_refused_tells_of_a_permission_or_a_lost_connection_and_of_nothing_else() {
+        let (what, problem) = (|| "consuming".to_owned(), || Problem::from("no".to_owned()));
+        for (tried, missing, is_lost) in [
+            (Ok(()), 0, false),
+            (Err(Error::Refused { what: what(), problem: problem() }), 0, false),
+            (Err(Error::Permission { what: what(), problem: problem() }), 1, false),
+            (Err(Error::Lost { what: what(), problem: problem() }), 0, true),
+        ] {
+            let mut denied = Vec::new();
+            let noted = note(what(), tried, &mut denied);
+            assert_eq!((denied.len(), noted.is_err()), (missing, is_lost), "{noted:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_look_tells_whether_something_is_missing_hidden_or_not_served() {
+        let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
+        let unavailable = |problem: &str| State::Unavailable { problem: problem.to_owned() };
+        let silent = unavailable("the broker did not answer");
+        for (error, expected) in [
+            (Error::Missing { what: what(), problem: problem() }, Some(State::Missing)),
+            (Error::Permission { what: what(), problem: problem() }, Some(State::Hidden { problem: "no".to_owned() })),
+            (Error::Unavailable { what: what(), problem: problem() }, Some(unavailable("no"))),
+            (Error::Timeout { what: what(), limit: Duration::from_secs(1) }, Some(silent)),
+            (Error::Lost { what: what(), problem: problem() }, None),
+        ] {
+            assert_eq!(state_of(error).ok(), expected);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Looks at a live broker: finds what would make a service lose, delay or multiply messages, and says what to do about it (feature
+//! `doctor`).
+//!
+//! Nothing is created, changed or taken: [`examine`] and [`plan`] only look. The broker compares arguments by itself; permissions are
+//! tried with requests that it refuses for another reason, which leaves lines in its log. The management API
+//! ([`broker.management_url`](crate::settings::BrokerSettings::management_url)) shows much more than AMQP, such as policies and
+//! bindings; without it the report says what could not be seen.
+//!
+//! `rehop doctor` and `rehop topology verify`, `plan` and `prune` are this module on the command line.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut settings = rehop::Settings::load()?;
+//! settings.queue_mut("orders");
+//! let report = rehop::doctor::examine(&settings).await?;
+//! for finding in &report.findings {
+//!     println!("{}: {}, {}", finding.object, finding.seen, finding.remedy);
+//! }
+//! # Ok(()) }
+//! ```
+
+mod amqp;
+mod check;
+mod checks;
+mod dead_letters;
+mod look;
+mod management;
+mod observed;
+mod parked_since;
+mod plan;
+mod prune;
+mod pruning;
+mod report;
+mod resting;
+mod routing;
+mod subject;
+mod users;
+
+use std::time::SystemTime;
+
+pub use check::{Check, Severity};
+pub use plan::{Action, Plan, Planned};
+pub use prune::{Prunable, Unused, Verdict};
+pub use pruning::{Pruned, Pruning, prune, unused};
+pub use report::{Finding, Report};
+pub use resting::lowered_delivery_limit;
+
+use look::Look;
+
+use rehop::Error;
+use rehop::Settings;
+use rehop::Timestamp;
+
+/// Looks at everything that the settings' queues need and depend on.
+///
+/// It takes a second or so, and 6 seconds more if messages seem to be stuck. It fetches the first message of each parked queue and
+/// gives it back, to see its age; the broker counts that as a delivery, far below the queue's limit.
+///
+/// # Errors
+///
+/// When the settings are wrong, or the broker cannot be reached by AMQP. If the management API cannot be used, that is a finding.
+pub async fn examine(settings: &Settings) -> Result<Report, Error> {
+    let mut look = Look::at(settings).await?;
+    look.at_heads_of_parked_queues().await?;
+    let findings = checks::findings(&look.subject, &look.seen, Timestamp::from(SystemTime::now()));
+    let unseen = std::mem::take(&mut look.seen.unseen);
+    look.end().await;
+    Ok(Report::new(findings, unseen))
+}
+
+/// Compares the topology alone with the settings: exchanges, queues, bindings, arguments, and the policies on them.
+///
+/// # Errors
+///
+/// As [`examine`].
+pub async fn verify(settings: &Settings) -> Result<Report, Error> {
+    let look = Look::at(settings).await?;
+    let findings = checks::findings(&look.subject, &look.seen, Timestamp::from(SystemTime::now()));
+    let unseen = look.seen.unseen.clone();
+    look.end().await;
+    Ok(Report::new(findings, unseen).drift())
+}
+
+/// What [`Topology::declare`](crate::Topology::declare) would do, and the steps for what it cannot do.
+///
+/// # Errors
+///
+/// As [`examine`].
+pub async fn plan(settings: &Settings) -> Result<Plan, Error> {
+    let look = Look::at(settings).await?;
+    let plan = plan::plan(&look.subject, &look.seen);
+    look.end().await;
+    Ok(plan)
+}

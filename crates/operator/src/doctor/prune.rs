@@ -1,0 +1,235 @@
+//! Which wait queues, and exchanges of the ladder, the settings no longer use, and which of them may go. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::observed::{ExchangeDetails, Management, QueueDetails};
+use super::users::Users;
+use rehop::internals::Names;
+
+/// A wait queue, or an exchange of the ladder, that the settings do not use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Unused {
+    /// What it is.
+    pub object: Prunable,
+    /// Its name.
+    pub name: String,
+    /// Its delay in milliseconds, or that of the wait queue behind which it stands. The exchange at the foot of the ladder has none.
+    pub delay_ms: Option<u64>,
+    /// How many messages are in a queue, those that the broker is dead-lettering included, as far as it has counted.
+    pub messages: Option<u64>,
+    /// Whether it may go.
+    pub verdict: Verdict,
+    /// The work queues whose consumers use it, or may use it.
+    pub used_by: Vec<String>,
+}
+
+/// What can be pruned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Prunable {
+    /// A tier, or a rung of the ladder.
+    Queue,
+    /// The exchange behind a rung, or the one that leads to all rungs.
+    Exchange,
+}
+
+impl Prunable {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Exchange => "exchange",
+        }
+    }
+}
+
+/// Whether something that the settings do not use may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It is empty, nobody consumes from it, and no running consumer of a work queue uses it.
+    Removable,
+    /// The same, but a work queue has consumers that do not say where its messages wait: they may use it.
+    MayBeInUse,
+    /// A running consumer of a work queue, with other settings than these, uses it.
+    InUse,
+    /// Messages wait in it, or cannot be dead-lettered.
+    HasMessages,
+    /// Somebody consumes from it.
+    HasConsumers,
+    /// The broker has not counted its messages yet.
+    NotCounted,
+    /// An exchange that is needed by a wait queue that stays.
+    Needed,
+    /// It has the name of such an object, but not the arguments.
+    NotOurs,
+}
+
+impl Verdict {
+    /// The verdict in a few words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Removable => "it is empty and can be deleted",
+            Self::MayBeInUse => "it is empty, but may be in use: not all consumers say where their messages wait",
+            Self::InUse => "a running consumer with other settings uses it",
+            Self::HasMessages => "it has messages",
+            Self::HasConsumers => "it has consumers",
+            Self::NotCounted => "the broker has not counted its messages yet",
+            Self::Needed => "a wait queue that stays needs it",
+            Self::NotOurs => "its arguments are not those that rehop declares",
+        }
+    }
+}
+
+/// What exists of tiers and ladders beside what is used. Queues first, and the exchanges that their messages pass after them.
+pub(super) fn unused(names: &Names, used: &BTreeSet<&str>, seen: &Management) -> Vec<Unused> {
+    let users = Users::of(names.namespace(), &seen.consumers);
+    let mut queues: Vec<_> = seen
+        .wait_queues
+        .iter()
+        .filter(|details| !used.contains(details.name.as_str()))
+        .filter_map(|details| queue(names, &users, details))
+        .collect();
+    queues.sort_by_key(|queue| (is_rung(names, queue), queue.delay_ms));
+    let mut exchanges: Vec<_> = seen
+        .ladder_exchanges
+        .iter()
+        .filter_map(|details| between_rungs(names, used, &users, &queues, details))
+        .collect();
+    exchanges.sort_by_key(|exchange| exchange.delay_ms);
+    let foot = seen.ladder_exchanges.iter().find(|details| details.name == names.ladder());
+    exchanges.extend(foot.and_then(|details| foot_of_ladder(names, used, &users, &queues, details)));
+    queues.into_iter().chain(exchanges).collect()
+}
+
+fn is_rung(names: &Names, queue: &Unused) -> bool {
+    queue.name.starts_with(&names.rung_prefix())
+}
+
+/// The delay that a name ends with. A name such as `ns.wait.0500` is not one that rehop gives.
+fn delay(name: &str, prefix: &str) -> Option<Duration> {
+    let digits = name.strip_prefix(prefix)?;
+    let delay: u64 = digits.parse().ok()?;
+    (delay.to_string() == digits).then(|| Duration::from_millis(delay))
+}
+
+fn queue(names: &Names, users: &Users, details: &QueueDetails) -> Option<Unused> {
+    let (delay, then) = match delay(&details.name, &names.tier_prefix()) {
+        Some(delay) => (delay, names.return_()),
+        None => {
+            let delay = delay(&details.name, &names.rung_prefix())?;
+            (delay, names.after(delay))
+        }
+    };
+    let announced = users.of_queue(names.without_namespace(&details.name));
+    let verdict = verdict(delay, &then, details, announced.is_empty(), users);
+    Some(Unused {
+        object: Prunable::Queue,
+        name: details.name.clone(),
+        delay_ms: u64::try_from(delay.as_millis()).ok(),
+        messages: details.messages,
+        used_by: used_by(verdict, announced, users),
+        verdict,
+    })
+}
+
+fn verdict(delay: Duration, then: &str, details: &QueueDetails, is_free: bool, users: &Users) -> Verdict {
+    let ttl = details.arguments.get("x-message-ttl").and_then(Value::as_u64);
+    let leads_to = details.arguments.get("x-dead-letter-exchange").and_then(Value::as_str);
+    if ttl.map(Duration::from_millis) != Some(delay) || leads_to != Some(then) {
+        return Verdict::NotOurs;
+    }
+    match (details.consumers, details.messages) {
+        _ if !is_free => Verdict::InUse,
+        (1.., _) => Verdict::HasConsumers,
+        (0, None) => Verdict::NotCounted,
+        (0, Some(1..)) => Verdict::HasMessages,
+        (0, Some(0)) if users.silent().is_empty() => Verdict::Removable,
+        (0, Some(0)) => Verdict::MayBeInUse,
+    }
+}
+
+fn used_by(verdict: Verdict, announced: Vec<String>, users: &Users) -> Vec<String> {
+    match verdict {
+        Verdict::InUse => announced,
+        Verdict::MayBeInUse => users.silent(),
+        Verdict::Removable
+        | Verdict::HasMessages
+        | Verdict::HasConsumers
+        | Verdict::NotCounted
+        | Verdict::Needed
+        | Verdict::NotOurs => Vec::new(),
+    }
+}
+
+/// The exchange behind a rung goes with the rung. A rung that is gone already leaves its exchange to be deleted.
+fn between_rungs(
+    names: &Names,
+    used: &BTreeSet<&str>,
+    users: &Users,
+    queues: &[Unused],
+    details: &ExchangeDetails,
+) -> Option<Unused> {
+    let delay = delay(&details.name, &names.after_prefix())?;
+    let rung = names.rung(delay);
+    if used.contains(rung.as_str()) {
+        return None;
+    }
+    let announced = users.of_queue(names.without_namespace(&rung));
+    let behind = queues.iter().find(|queue| queue.name == rung);
+    let verdict = match behind.map(|queue| queue.verdict) {
+        _ if !is_ours(details, &names.return_()) => Verdict::NotOurs,
+        None if !announced.is_empty() => Verdict::InUse,
+        None => Verdict::Removable,
+        Some(verdict @ (Verdict::Removable | Verdict::MayBeInUse)) => verdict,
+        Some(_) => Verdict::Needed,
+    };
+    let delay_ms = u64::try_from(delay.as_millis()).ok();
+    Some(exchange(details, delay_ms, verdict, used_by(verdict, announced, users)))
+}
+
+/// The exchange that leads to all rungs goes with the last of them.
+fn foot_of_ladder(
+    names: &Names,
+    used: &BTreeSet<&str>,
+    users: &Users,
+    queues: &[Unused],
+    details: &ExchangeDetails,
+) -> Option<Unused> {
+    if used.iter().any(|queue| queue.starts_with(&names.rung_prefix())) {
+        return None;
+    }
+    let announced = users.of_ladder();
+    let rungs = || queues.iter().filter(|queue| is_rung(names, queue)).map(|queue| queue.verdict);
+    let verdict = if !is_ours(details, &names.stray()) {
+        Verdict::NotOurs
+    } else if !announced.is_empty() {
+        Verdict::InUse
+    } else if rungs().any(|verdict| !matches!(verdict, Verdict::Removable | Verdict::MayBeInUse)) {
+        Verdict::Needed
+    } else if !users.silent().is_empty() {
+        Verdict::MayBeInUse
+    } else {
+        Verdict::Removable
+    };
+    Some(exchange(details, None, verdict, used_by(verdict, announced, users)))
+}
+
+fn is_ours(details: &ExchangeDetails, alternate: &str) -> bool {
+    let found = details.arguments.get("alternate-exchange").and_then(Value::as_str);
+    details.kind == "headers" && found == Some(alternate)
+}
+
+fn exchange(details: &ExchangeDetails, delay_ms: Option<u64>, verdict: Verdict, used_by: Vec<String>) -> Unused {
+    Unused { object: Prunable::Exchange, name: details.name.clone(), delay_ms, messages: None, verdict, used_by }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Whether a queue of messages at rest may be looked at: AMQP does not show the policy on it.
+
+use std::time::Duration;
+
+use super::checks::{argument_limit, delivery_limit};
+use super::report::Finding;
+use crate::management::Api;
+use rehop::Error;
+use rehop::Settings;
+use rehop::internals::{Names, discarded};
+use rehop::topology::{Queue, Role};
+
+/// Whoever asks is about to do something else, so it is not held up for longer.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Looks for an argument or a policy that lets a message of this parked, stray or discarded queue be looked at only so often, before the
+/// broker moves or deletes it. The finding says what to do. `None` if there is neither, or no such queue, and also if the settings name no
+/// management API, which alone shows policies.
+///
+/// It asks the management API one question, for at most 5 seconds, and needs no AMQP connection.
+///
+/// # Errors
+///
+/// When the management API that the settings name cannot be used.
+pub async fn lowered_delivery_limit(settings: &Settings, queue: &str) -> Result<Option<Finding>, Error> {
+    let mut settings = settings.clone();
+    settings.broker.timeout = settings.broker.timeout.min(WITHIN);
+    let unusable = |problem: String| Error::Management { problem: problem.into() };
+    let Some(api) = Api::of(&settings) else { return Ok(None) };
+    let details = api.map_err(unusable)?.queue(queue).await.map_err(unusable)?;
+    let wanted = resting(&Names::new(&settings.namespace), queue);
+    Ok(wanted
+        .zip(details)
+        .and_then(|(wanted, details)| argument_limit(&wanted, &details).or_else(|| delivery_limit(&wanted, &details))))
+}
+
+/// Any queue but the two of the namespace is a parked one, whose name is free. All three kinds have the same limit.
+fn resting(names: &Names, queue: &str) -> Option<Queue> {
+    let role = match queue {
+        stray if stray == names.stray() => Role::Stray,
+        discarded if discarded == names.discarded() => Role::Discarded,
+        _ => Role::Parked,
+    };
+    let mut resting = discarded(names).queues.into_iter().next()?;
+    (resting.name, resting.role) = (queue.to_owned(), role);
+    Some(resting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::subject::Subject;
+
+    #[test]
+    fn each_queue_of_messages_at_rest_is_taken_for_what_it_is_with_the_limit_that_it_is_declared_with() {
+        let mut settings = Settings::default();
+        settings.namespace = "ns".to_owned();
+        settings.queue_mut("orders");
+        let subject = Subject::of(&settings).unwrap();
+        let queues = [subject.topology.queues.clone(), subject.discarded().queues].concat();
+        let at_rest: Vec<_> = queues.iter().filter(|it| !matches!(it.role, Role::Work | Role::Wait)).collect();
+        assert_eq!(at_rest.len(), 3);
+        for declared in at_rest {
+            let taken_for = resting(&subject.names, &declared.name).unwrap();
+            assert_eq!((&taken_for.name, taken_for.role), (&declared.name, declared.role));
+            let [limit, wanted] = [&taken_for, declared].map(|queue| queue.arguments.get("x-delivery-limit"));
+            assert!(limit.is_some() && limit == wanted, "{taken_for:?}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The management API: one client, which only reads.
+
+mod http;
+pub mod stats;
+
+use reqwest::{Client, StatusCode, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::management::http::{client, credentials, describe, shown};
+use rehop::Settings;
+use rehop::internals::uris;
+use rehop::settings::BrokerSettings;
+
+/// The management API of one broker, as one user.
+pub struct Api {
+    client: Client,
+    url: Url,
+    user: String,
+    password: String,
+    pub vhost: String,
+    /// Host and port, the only parts of the URL that may be shown.
+    shown: String,
+}
+
+/// The answer that the API gave in place of what was asked for: a text that names no credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal(String);
+
+impl Refusal {
+    /// What could not be seen, and why.
+    pub fn of(self, what: &str) -> String {
+        format!("{what}: {}", self.0)
+    }
+}
+
+impl Api {
+    /// The API that the settings name; `None` if they name none.
+    ///
+    /// # Errors
+    ///
+    /// When its URL or its certificates cannot be used. The text names no credentials.
+    pub fn of(settings: &Settings) -> Option<Result<Self, String>> {
+        let url = settings.broker.management_url.as_ref()?;
+        Some(Self::new(url.expose(), &settings.broker))
+    }
+
+    fn new(url: &str, broker: &BrokerSettings) -> Result<Self, String> {
+        let mut url = Url::parse(url).map_err(|error| format!("broker.management_url is not a URL: {error}"))?;
+        let amqp = uris(broker).ok().and_then(|mut uris| (!uris.is_empty()).then(|| uris.swap_remove(0)));
+        let amqp = amqp.ok_or("broker.url cannot be used")?;
+        let (user, password) = credentials(&url, &amqp, broker)?;
+        let shown = shown(&url);
+        // The credentials go into a header, and not into errors, which quote the URL.
+        let stripped = url.set_username("").and_then(|()| url.set_password(None));
+        stripped.map_err(|()| "broker.management_url has no host".to_owned())?;
+        if cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
+            return Err("its HTTP client needs rehop's feature `tls-ring` or `tls-aws-lc`".to_owned());
+        }
+        let client = client(&url, broker)?;
+        Ok(Self { client, url, user, password, vhost: amqp.vhost, shown })
+    }
+
+    /// What is at this path below `/api`; `None` if it does not exist.
+    pub async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<Option<T>, Refusal> {
+        self.fetch(self.address(path)).await
+    }
+
+    pub fn address(&self, path: &[&str]) -> Url {
+        let mut url = self.url.clone();
+        // A URL of HTTP always has a path.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("api").extend(path);
+        }
+        url
+    }
+
+    /// `None` if it does not exist.
+    pub async fn fetch<T: DeserializeOwned>(&self, url: Url) -> Result<Option<T>, Refusal> {
+        let failed = |problem: String| Refusal(format!("the management API at {}: {problem}", self.shown));
+        let request = self.client.get(url).basic_auth(&self.user, Some(&self.password));
+        let answer = request.send().await.map_err(|error| failed(describe(&error)))?;
+        let status = answer.status();
+        if status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let body = answer.bytes().await.map_err(|error| failed(describe(&error)))?;
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(failed(unauthorised(&self.user, &body))),
+            status if !status.is_success() => Err(failed(format!("it answered {status}"))),
+            _ => serde_json::from_slice(&body)
+                .map(Some)
+                .map_err(|_| failed("its answer is not understood; is this RabbitMQ?".to_owned())),
+        }
+    }
+}
+
+/// A wrong password and a missing tag have the same status, and only the reason in the body tells them apart (3.10, 4.0 and 4.3).
+fn unauthorised(user: &str, body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Body {
+        reason: String,
+    }
+    let reason = serde_json::from_slice::<Body>(body).map(|body| body.reason).unwrap_or_default();
+    let tags =
+        [("Not monitor", "monitoring"), ("Not administrator", "administrator"), ("Not management", "management")];
+    match tags.iter().find(|(said, _)| reason.starts_with(said)) {
+        Some((_, tag)) => format!("user {user:?} may not ask for this; give it the tag `{tag}`"),
+        None => format!("it refused user {user:?}; check the user and the password"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use rehop::settings::Secret;
+
+    fn api(url: &str, change: impl FnOnce(&mut BrokerSettings)) -> Result<Api, String> {
+        let mut broker = BrokerSettings::default();
+        (broker.url, broker.timeout) = (Secret::from("amqp://amqp:secret@host/a%2fb"), Duration::from_secs(1));
+        change(&mut broker);
+        Api::new(url, &broker)
+    }
+
+    #[test]
+    fn user_and_password_are_those_of_the_amqp_connection_unless_the_url_has_its_own() {
+        let of = |url: &str| {
+            let api = api(url, |_| {}).unwrap_or_else(|problem| panic!("{problem}"));
+            (api.user, api.password, api.shown)
+        };
+        let owned = |user: &str, password: &str, shown: &str| (user.to_owned(), password.to_owned(), shown.to_owned());
+        assert_eq!(of("http://rabbit:15672"), owned("amqp", "secret", "rabbit:15672"));
+        assert_eq!(of("http://us%40er:p%2Fw@rabbit"), owned("us@er", "p/w", "rabbit:80"));
+        let other =
+            api("http://rabbit", |broker| broker.password = Some(Secret::from("other"))).map(|api| api.password);
+        assert_eq!(other.ok().as_deref(), Some("other"));
+    }
+
+    #[test]
+    fn names_are_encoded_and_the_address_has_no_credentials() {
+        let api = api("http://user:secret@rabbit:15672/behind/", |_| {}).unwrap_or_else(|problem| panic!("{problem}"));
+        let url = api.address(&["queues", &api.vhost, "or/ders?"]);
+        assert_eq!(url.as_str(), "http://rabbit:15672/behind/api/queues/a%2Fb/or%2Fders%3F");
+    }
+
+    #[test]
+    fn a_wrong_password_and_a_missing_tag_are_told_apart() {
+        for (reason, says) in [
+            ("Not monitor user", "tag `monitoring`"),
+            ("Not administrator user", "tag `administrator`"),
+            ("Not management user", "tag `management`"),
+            ("Login failed", "check the user and the password"),
+            ("Not_Authorized", "check the user and the password"),
+        ] {
+            let said = unauthorised("u", format!(r#"{{"error":"not_authorised","reason":"{reason}"}}"#).as_bytes());
+            assert!(said.contains(says), "{reason}: {said}");
+        }
+        assert!(unauthorised("u", b"<html>").contains("check the user"));
+    }
+}

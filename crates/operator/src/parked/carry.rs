@@ -1,0 +1,336 @@
+//! Moves messages out of a queue at rest: publish, confirm, ack. What is not moved goes back to its place.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, OptionFuture};
+use tokio::time::{sleep_until, timeout};
+
+use crate::parked::copies::Move;
+use crate::parked::error::ParkedError;
+use crate::parked::fates::{FateBook, FateStream};
+use crate::parked::job::Job;
+use crate::parked::look::{Held, Look};
+use crate::parked::message::{Interpreter, ParkedMessage};
+use crate::parked::progress::{Progress, Tally};
+use crate::parked::queues::Queues;
+use crate::parked::ramp::{Next, Ramp, Stop};
+use crate::parked::session::Session;
+use crate::parked::under_way::UnderWay;
+use crate::parked::watch::{Observe, StopSignal};
+use crate::telemetry::ReplayTracer;
+use rehop::Error;
+
+/// How often progress is shown, and a reading of depths begins if none is running.
+const TICK: Duration = Duration::from_millis(250);
+/// How many kinds of errors are remembered of the messages that were sent.
+pub(super) const MAX_KINDS: usize = 10_000;
+
+/// One run over a queue.
+pub(crate) struct Carrier<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) interpreter: &'a Arc<Interpreter>,
+    pub(crate) queue: &'a str,
+    pub(crate) job: Job<'a>,
+    pub(crate) ramp: Ramp,
+    pub(crate) book: FateBook,
+    pub(crate) fates: Option<FateStream>,
+    pub(crate) observe: Observe<'a>,
+    pub(crate) stop: StopSignal<'a>,
+    pub(crate) tally: Tally,
+    pub(super) tracer: ReplayTracer,
+    pub(super) state: State,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) stray_at_start: Option<u64>,
+    pub(super) queues: Queues,
+    pub(super) kinds: HashSet<(Option<String>, Option<String>)>,
+    pub(super) is_paused: bool,
+    pub(super) send_at: Option<Instant>,
+    pub(super) stop_was_heard: bool,
+}
+
+/// How many messages are ready in other queues, where that could be seen.
+struct Depths {
+    stray: Option<u64>,
+    /// The depth of the deepest work queue that messages go to.
+    deepest_destination: u64,
+}
+
+/// A message that is to be moved as soon as it may be.
+pub(super) struct Ready {
+    pub(super) held: Held,
+    pub(super) message: ParkedMessage,
+}
+
+/// Why a round over the queue ended.
+enum RoundEnd {
+    /// Everything was seen, or nothing more is to be moved or can be found.
+    Done,
+    /// Messages were held long enough. What is left of the queue is gone through again.
+    HeldLong,
+}
+
+impl<'a> Carrier<'a> {
+    #[allow(clippy::too_many_arguments, reason = "the parts of one run")]
+    pub(crate) fn new(
+        session: &'a Session,
+        interpreter: &'a Arc<Interpreter>,
+        queue: &'a str,
+        job: Job<'a>,
+        ramp: Ramp,
+        fates: Option<FateStream>,
+        observe: Observe<'a>,
+        stop: StopSignal<'a>,
+    ) -> Self {
+        Self {
+            session,
+            interpreter,
+            queue,
+            job,
+            ramp,
+            book: FateBook::default(),
+            fates,
+            observe,
+            stop,
+            tally: Tally::default(),
+            tracer: ReplayTracer::new("replay", &session.run),
+            state: State::default(),
+        }
+    }
+
+    /// Moves what matches among the first `bound` messages.
+    ///
+    /// # Errors
+    ///
+    /// Among others [`ParkedError::Incomplete`] if there are fewer by now. What was found is moved.
+    pub(crate) async fn run(&mut self, bound: u64) -> Result<(), ParkedError> {
+        self.job.limit.check_first(bound)?;
+        let mut under_way = UnderWay::open(self.session).await?;
+        self.tally.snapshot = bound;
+        self.state.stray_at_start = self.read_depths().await?.stray;
+        loop {
+            let left = bound - self.tally.moved;
+            let look =
+                Look::new(self.session, self.queue)?.asking(self.job.limit.is_own()).with_prefetch(self.job.prefetch);
+            let mut look = look.moving(self.job.in_flight);
+            let end = self.round(&mut look, &mut under_way, left).await;
+            let given_back = look.give_back().await;
+            // If an error ends the operation, only this says what was moved.
+            self.show();
+            match end? {
+                RoundEnd::Done => return Ok(given_back?),
+                RoundEnd::HeldLong => given_back?,
+            }
+        }
+    }
+
+    /// Goes once through the first `bound` messages. Whatever ends it, what is under way is confirmed and acked if possible.
+    async fn round(
+        &mut self,
+        look: &mut Look<'_>,
+        under_way: &mut UnderWay,
+        bound: u64,
+    ) -> Result<RoundEnd, ParkedError> {
+        self.tally.start_again();
+        // Read concurrently: while the loop awaited a slow broker, everything in flight would end and nothing new be sent.
+        let mut reading = None;
+        let end = self.go_through(look, under_way, bound, &mut reading).await;
+        if let Some(reading) = reading {
+            // Dropped halfway, it could end the connection before what is under way was acked (lapin 4.12).
+            let _ = reading.await;
+        }
+        let drained = self.drain(look, under_way).await;
+        match end {
+            // A second run would copy again what was copied but not confirmed, so that error takes precedence.
+            Err(ParkedError::Incomplete { .. }) | Ok(_) => drained.and(end),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn go_through(
+        &mut self,
+        look: &mut Look<'_>,
+        under_way: &mut UnderWay,
+        bound: u64,
+        reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
+    ) -> Result<RoundEnd, ParkedError> {
+        let (mut seen, mut ready, mut is_short) = (0, None::<Ready>, false);
+        let hold_until = Instant::now() + self.job.hold;
+        let mut next_tick = Instant::now() + TICK;
+        let end = loop {
+            let now = Instant::now();
+            if now >= next_tick {
+                self.show();
+                reading.get_or_insert_with(|| self.read_depths());
+                next_tick = Instant::now() + TICK;
+            }
+            let mut wake = next_tick;
+            let started = self.tally.moved + under_way.len() as u64;
+            if self.ramp.stopped().is_some() {
+                break RoundEnd::Done;
+            }
+            if now >= hold_until {
+                // A queue that has become shorter would be gone through again and again, and so would one whose messages another consumer
+                // gets.
+                is_short |= look.is_silent() || seen == 0;
+                break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
+            }
+            if let Some(Ready { message, .. }) = &ready {
+                let room = under_way.has_room(self.job.in_flight, message.size) && !self.state.is_paused;
+                match self.ramp.next(started, &self.book.fates, now) {
+                    Next::Stop(_) => break RoundEnd::Done,
+                    Next::Watch(until) => wake = wake.min(until),
+                    Next::Send { is_canary } => match self.state.send_at.filter(|at| *at > now) {
+                        Some(at) => wake = wake.min(at),
+                        None if room => {
+                            let sent = ready.take().map(|ready| self.send(ready, under_way, is_canary));
+                            if let Some(kept) = sent.transpose()?.flatten() {
+                                look.keep(&kept);
+                            }
+                            continue;
+                        }
+                        None => {}
+                    },
+                }
+            }
+            let is_enough = self.job.filter.limit.is_some_and(|limit| self.tally.matched >= limit);
+            let takes = ready.is_none() && seen < bound && !is_enough && !is_short;
+            if !takes && ready.is_none() && under_way.len() == 0 {
+                break RoundEnd::Done;
+            }
+            if takes {
+                look.prepare(bound - seen).await?;
+            }
+            tokio::select! {
+                biased;
+                () = &mut *self.stop, if !self.state.stop_was_heard => {
+                    self.state.stop_was_heard = true;
+                    self.ramp.stop(Stop::Requested);
+                }
+                Some(answers) = under_way.answers() => self.answered(look, answers)?,
+                delivery = next_fate(&mut self.fates) => self.note(&delivery),
+                Some(depths) = OptionFuture::from(reading.as_mut()) => {
+                    *reading = None;
+                    self.apply_depths(&depths?);
+                }
+                held = look.arrival(), if takes => match held? {
+                    None if look.has_more().await? => {}
+                    None => is_short = true,
+                    Some(held) => {
+                        seen += 1;
+                        match self.select(held)? {
+                            Ok(found) => {
+                                if self.has_queue(&found.message).await? {
+                                    ready = Some(found);
+                                } else {
+                                    look.keep(&found.held);
+                                }
+                            }
+                            Err(kept) => look.keep(&kept),
+                        }
+                    }
+                },
+                () = sleep_until(wake.into()) => {}
+            }
+        };
+        if let Some(ready) = ready {
+            look.keep(&ready.held);
+        }
+        if is_short && self.ramp.stopped().is_none() {
+            let wanted = self.tally.snapshot;
+            let looked_at = wanted - (bound - seen);
+            return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at, wanted });
+        }
+        Ok(end)
+    }
+
+    /// Waits for what is under way. What the broker does not confirm in time stays in the queue, and may be a duplicate.
+    async fn drain(&mut self, look: &mut Look<'_>, under_way: &mut UnderWay) -> Result<(), ParkedError> {
+        let limit = self.session.limit;
+        let mut ended = Ok(());
+        loop {
+            match timeout(limit, under_way.answers()).await {
+                Ok(Some(answers)) => ended = ended.and(self.answered(look, answers)),
+                Ok(None) => return ended,
+                Err(_) => {
+                    self.tally.unconfirmed += under_way.len() as u64;
+                    let what = "confirming copies".to_owned();
+                    return ended.and(Err(Error::Timeout { what, limit }.into()));
+                }
+            }
+        }
+    }
+
+    /// Reads the depths that decide whether to go on.
+    fn read_depths(&self) -> BoxFuture<'a, Result<Depths, Error>> {
+        let (session, stray) = (self.session, self.interpreter.names.stray());
+        let is_replay = matches!(self.job.action, Move::Replay { .. });
+        let stray = (is_replay && self.queue != stray).then_some(stray);
+        let destinations = self.job.max_ready.map(|_| self.state.queues.existing().clone()).unwrap_or_default();
+        Box::pin(async move {
+            let stray = match stray {
+                Some(stray) => session.depth_if_any(&stray).await?,
+                None => None,
+            };
+            let mut deepest = 0;
+            for queue in &destinations {
+                deepest = deepest.max(session.depth_if_any(queue).await?.unwrap_or(0));
+            }
+            Ok(Depths { stray, deepest_destination: deepest })
+        })
+    }
+
+    fn apply_depths(&mut self, depths: &Depths) {
+        // The stray queue may not have answered at the start.
+        if let Some(stray) = depths.stray
+            && stray > *self.state.stray_at_start.get_or_insert(stray)
+        {
+            self.ramp.stop(Stop::StrayGrew);
+        }
+        self.state.is_paused = self.job.max_ready.is_some_and(|most| depths.deepest_destination > most);
+    }
+
+    fn show(&mut self) {
+        let (run, tally) = (self.session.run.clone(), self.tally.clone());
+        (self.observe)(&Progress { run, tally, fates: self.book.fates, is_paused: self.state.is_paused });
+    }
+
+    /// Listens on until every fate is known, or nothing was heard for so long.
+    pub(crate) async fn follow(&mut self, silence: Duration) {
+        // Whoever stops it wants to be gone.
+        let silence = if self.state.stop_was_heard { silence.min(Duration::from_secs(1)) } else { silence };
+        let mut until = Instant::now() + silence;
+        while self.fates.is_some() && !self.book.is_complete() {
+            let tick = Instant::now() + TICK;
+            tokio::select! {
+                biased;
+                () = &mut *self.stop, if !self.state.stop_was_heard => {
+                    self.state.stop_was_heard = true;
+                    break;
+                }
+                delivery = next_fate(&mut self.fates) => {
+                    self.note(&delivery);
+                    until = Instant::now() + silence;
+                }
+                () = sleep_until(until.min(tick).into()) => {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    self.show();
+                }
+            }
+        }
+        self.show();
+    }
+}
+
+async fn next_fate(fates: &mut Option<FateStream>) -> lapin::message::Delivery {
+    match fates {
+        Some(fates) => fates.next().await,
+        None => std::future::pending().await,
+    }
+}

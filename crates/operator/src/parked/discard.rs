@@ -1,0 +1,188 @@
+//! Into the discarded queue, and back.
+
+use std::pin::pin;
+
+use crate::parked::audit::selection;
+use crate::parked::carry::Carrier;
+use crate::parked::copies::Move;
+use crate::parked::error::ParkedError;
+use crate::parked::filter::Filter;
+use crate::parked::job::Job;
+use crate::parked::operator::Parked;
+use crate::parked::place::Place;
+use crate::parked::progress::{Discarded, Progress, Restored, Tally};
+use crate::parked::ramp::{Ramp, RampSettings, Stop};
+use crate::parked::requests::{DiscardRequest, RestoreRequest, in_flight};
+use crate::parked::session::Session;
+use crate::parked::watch::{Observe, StopSignal};
+
+/// What is asked for: to move these messages at once, without a ramp.
+struct MoveRequest<'a> {
+    filter: &'a Filter,
+    expect: Option<u64>,
+    why: Option<&'a str>,
+    in_flight: Option<u16>,
+}
+
+/// How a move ended.
+struct Moved {
+    /// Names this operation.
+    run: String,
+    tally: Tally,
+    /// Why it stopped before its end.
+    stopped: Option<Stop>,
+}
+
+impl Parked {
+    /// Moves messages into the discarded queue of the namespace, which keeps them for seven days. [`restore`](Self::restore) brings them
+    /// back.
+    ///
+    /// # Errors
+    ///
+    /// As [`replay`](Self::replay), and [`ParkedError::AlreadyDiscarded`] if this is the place [`Place::Discarded`].
+    pub async fn discard(
+        &self,
+        request: &DiscardRequest,
+        mut observe: impl FnMut(&Progress) + Send,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Discarded, ParkedError> {
+        if self.interpreter.place == Place::Discarded {
+            return Err(ParkedError::AlreadyDiscarded);
+        }
+        let DiscardRequest { filter, expect, why, in_flight } = request;
+        let action = Move::Discard { why: why.clone().unwrap_or_default(), from: self.queue.clone() };
+        let request = MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let Moved { run, tally, stopped } = self.shift(action, &request, &mut observe, &mut pin!(stop)).await?;
+        Ok(Discarded { run, tally, stopped })
+    }
+
+    /// Moves discarded messages back to the parked or stray queue that they were discarded from, with the headers that they had there.
+    /// They come to stand at its end, in their order. The filter of a discard's [`run`](Discarded::run), [`Filter::run`], takes
+    /// exactly the messages that it moved, as long as they are there: seven days, unless somebody replays them first. A message whose
+    /// queue does not exist stays among the discarded ones, and so does one that does not say where it was.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list), [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`],
+    /// [`ParkedError::Incomplete`] as in a [`replay`](Self::replay), and when a queue refuses a message or the connection is lost. What was
+    /// confirmed by then is back; run it again for the rest, unless the error is [`Error::Unreadable`](crate::Error::Unreadable), as for a
+    /// [`replay`](Self::replay).
+    pub async fn restore(
+        &self,
+        request: &RestoreRequest,
+        mut observe: impl FnMut(&Progress) + Send,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<Restored, ParkedError> {
+        if self.interpreter.place != Place::Discarded {
+            return Err(ParkedError::NotDiscarded);
+        }
+        let RestoreRequest { filter, expect, why, in_flight } = request;
+        let request = MoveRequest { filter, expect: *expect, why: why.as_deref(), in_flight: *in_flight };
+        let Moved { run, tally, stopped } = self.shift(Move::Restore, &request, &mut observe, &mut pin!(stop)).await?;
+        Ok(Restored { run, tally, stopped })
+    }
+
+    /// Moves everything that is selected, each copy confirmed before its original is acked.
+    async fn shift(
+        &self,
+        action: Move,
+        request: &MoveRequest<'_>,
+        observe: Observe<'_>,
+        stop: StopSignal<'_>,
+    ) -> Result<Moved, ParkedError> {
+        let session = self.session().await?;
+        let shifted = self.shift_in(&session, action, request, observe, stop).await;
+        session.close().await;
+        shifted
+    }
+
+    /// Logs the beginning and the end, whatever the end is.
+    async fn shift_in(
+        &self,
+        session: &Session,
+        action: Move,
+        request: &MoveRequest<'_>,
+        observe: Observe<'_>,
+        stop: StopSignal<'_>,
+    ) -> Result<Moved, ParkedError> {
+        let (what, why) = (action.as_str(), request.why.unwrap_or_default());
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            selection = selection(request.filter),
+            why,
+            "{what} begins"
+        );
+        let mut moved = Moved { run: session.run.clone(), tally: Tally::default(), stopped: None };
+        let ended = self.shift_all(session, action, request, observe, stop, &mut moved).await;
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            why,
+            moved = moved.tally.moved,
+            stayed = moved.tally.stayed(),
+            stopped = moved.stopped.as_ref().map(Stop::in_log).map(tracing::field::display),
+            error = ended.as_ref().err().map(tracing::field::display),
+            "{what} ended"
+        );
+        ended.map(|()| moved)
+    }
+
+    async fn shift_all(
+        &self,
+        session: &Session,
+        action: Move,
+        request: &MoveRequest<'_>,
+        observe: Observe<'_>,
+        stop: StopSignal<'_>,
+        moved: &mut Moved,
+    ) -> Result<(), ParkedError> {
+        let depth = session.depth(&self.queue).await?;
+        self.check_way_back(session).await?;
+        if matches!(action, Move::Discard { .. }) {
+            self.declare_discarded(session).await?;
+        }
+        let mut ramp = Ramp::new(RampSettings::none());
+        self.check_expected(session, (request.filter, request.expect), &mut ramp, &mut *stop).await?;
+        let job = Job {
+            metrics: self.metrics(action.as_str()),
+            action,
+            filter: request.filter,
+            to: None,
+            in_flight: in_flight(request.in_flight),
+            rate: None,
+            max_ready: None,
+            hold: self.hold(),
+            prefetch: self.prefetch,
+            limit: self.delivery_limit(session).await?,
+        };
+        let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, job, ramp, None, observe, stop);
+        let ended = match carrier.ramp.stopped() {
+            Some(_) => Ok(()),
+            None => carrier.run(depth).await,
+        };
+        moved.stopped = carrier.ramp.stopped().cloned();
+        moved.tally = carrier.tally;
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use rehop::Settings;
+
+    fn at(place: Place) -> Parked {
+        Parked::open(&Settings::default(), place).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_discarded_is_not_discarded_again_and_only_that_is_restored() {
+        let discarded = at(Place::Discarded).discard(&DiscardRequest::default(), |_| {}, pending()).await;
+        assert!(matches!(discarded, Err(ParkedError::AlreadyDiscarded)), "{discarded:?}");
+        let restored = at(Place::Stray).restore(&RestoreRequest::default(), |_| {}, pending()).await;
+        assert!(matches!(restored, Err(ParkedError::NotDiscarded)), "{restored:?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! Sends one message back with another body, and keeps the original among the discarded ones.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lapin::types::AMQPValue;
+use lapin::{Channel, Confirmation};
+use serde::Serialize;
+use tokio::time::sleep_until;
+
+use crate::parked::copies::{Copy, Immovable, Move, Numbered};
+use crate::parked::error::ParkedError;
+use crate::parked::fates::{FateBook, FateStream};
+use crate::parked::filter::Filter;
+use crate::parked::look::{Held, Look};
+use crate::parked::message::{ParkedMessage, Raw};
+use crate::parked::operator::Parked;
+use crate::parked::queues::require;
+use crate::parked::ramp::Fates;
+use crate::parked::requests::ListRequest;
+use crate::parked::session::Session;
+use crate::telemetry::ReplayTracer;
+use rehop::Error;
+use rehop::Timestamp;
+use rehop::internals::answer;
+use rehop::internals::channel;
+use rehop::internals::names::EDITED_AT;
+use rehop::internals::short;
+
+/// How to edit a message.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EditRequest {
+    /// The message's chain. There must be one message of it.
+    pub chain: String,
+    /// The new body.
+    pub body: Bytes,
+    /// The body that the new one is made from. If the message has another one by now, nothing is sent.
+    pub original: Option<Bytes>,
+    /// Why, for the log. The original carries it.
+    pub why: Option<String>,
+    /// The work queue, if the message does not say where it belongs.
+    pub to: Option<String>,
+    /// The new deadline, from now.
+    pub deadline: Option<Duration>,
+    /// How long to wait for its fate. Default 10 s.
+    pub follow: Duration,
+}
+
+impl EditRequest {
+    /// The message of this chain gets this body.
+    pub fn new(chain: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self {
+            chain: chain.into(),
+            body: body.into(),
+            original: None,
+            why: None,
+            to: None,
+            deadline: None,
+            follow: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How an edit ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Edited {
+    /// Names this operation; the edited message carries it in `rehop-replay-run`.
+    pub run: String,
+    /// The work queue that it was sent to.
+    pub destination: String,
+    /// What became of it.
+    pub fates: Fates,
+}
+
+impl Parked {
+    /// The one message of a chain with its body, unmasked.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list), and when there is no such message, or more than one.
+    pub async fn body(&self, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
+        let session = self.session().await?;
+        let found = self.body_in(&session, chain).await;
+        session.close().await;
+        found
+    }
+
+    async fn body_in(&self, session: &Session, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
+        let (mut found, mut count) = (None, 0);
+        let scanned = self
+            .scan(session, None, &mut self.stop.clone(), |message, held| {
+                if message.chain == chain {
+                    count += 1;
+                    found = Some((message, Bytes::copy_from_slice(&held.delivery.data)));
+                }
+                std::ops::ControlFlow::Continue(())
+            })
+            .await?;
+        match found {
+            Some(found) if count == 1 => {
+                scanned.complete(&self.queue)?;
+                Ok(found)
+            }
+            Some(_) => Err(ParkedError::NotOne { chain: chain.to_owned(), count }),
+            None => Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at: scanned.looked_at }),
+        }
+    }
+
+    /// Sends a message back with another body. Its original goes to the discarded queue first; both are confirmed before it is acked here.
+    /// So if this process is killed in between, the original is still parked, and a copy of it, edited or not, may exist as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`body`](Self::body), and when the message does not say where it belongs or a queue refuses a copy. It is never
+    /// [`ParkedError::Stopped`] once a copy was sent.
+    pub async fn edit(&self, request: &EditRequest) -> Result<Edited, ParkedError> {
+        let session = self.session().await?;
+        let why = request.why.as_deref().unwrap_or_default();
+        tracing::info!(queue = self.queue, run = session.run, chain = request.chain, why, "edit begins");
+        let edited = self.edit_in(&session, request).await;
+        tracing::info!(
+            queue = self.queue,
+            run = session.run,
+            chain = request.chain,
+            why,
+            destination = edited.as_ref().ok().map(|edited| edited.destination.as_str()),
+            error = edited.as_ref().err().map(tracing::field::display),
+            "edit ended"
+        );
+        session.close().await;
+        edited
+    }
+
+    async fn edit_in(&self, session: &Session, request: &EditRequest) -> Result<Edited, ParkedError> {
+        let chain = || request.chain.clone();
+        let all = ListRequest::all(Filter::chain(chain()));
+        let (plan, scanned) = self.list_in(session, &all, &mut self.stop.clone(), None).await?;
+        match plan.matched {
+            0 => return Err(ParkedError::NoSuchMessage { chain: chain(), looked_at: plan.looked_at }),
+            1 => scanned.complete(&self.queue)?,
+            count => return Err(ParkedError::NotOne { chain: chain(), count }),
+        }
+        self.check_way_back(session).await?;
+        self.declare_discarded(session).await?;
+        let mut fates = match FateStream::open(session, &self.interpreter.names).await {
+            Ok(fates) => Some(fates),
+            Err(Error::Permission { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        for destination in plan.destinations.keys().chain(&request.to) {
+            require(session, destination).await?;
+        }
+        let publishing = session.publishing_channel().await?;
+        let mut book = FateBook::default();
+        let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
+        let sent = self.send_edited(&mut look, plan.depth, (session, &publishing), request, &mut book).await;
+        let destination = match sent {
+            Ok(destination) => {
+                // It was sent, so it must not be taken for a failure, and sent again.
+                if let Err(error) = look.give_back().await {
+                    tracing::warn!(queue = self.queue, %error, "the other messages go back when the connection closes");
+                }
+                destination
+            }
+            failed => look.end(failed).await?,
+        };
+        book.fates.sent = 1;
+        let until = Instant::now() + request.follow;
+        let mut stop = self.stop.clone();
+        while let Some(stream) = fates.as_mut().filter(|_| !book.is_complete()) {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                delivery = stream.next() => drop(book.note(&delivery)),
+                () = sleep_until(until.into()) => break,
+            }
+        }
+        Ok(Edited { run: session.run.clone(), destination, fates: book.fates })
+    }
+
+    /// Finds the message and moves it. Returns where to.
+    async fn send_edited(
+        &self,
+        look: &mut Look<'_>,
+        depth: u64,
+        (session, publishing): (&Session, &Channel),
+        request: &EditRequest,
+        book: &mut FateBook,
+    ) -> Result<String, ParkedError> {
+        let missing = |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
+        let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
+        for seen in 0..depth {
+            look.prepare(depth - seen).await?;
+            let held = look.next(&mut stop, until.into()).await?.ok_or_else(|| missing(seen))?;
+            let mut message = self.interpreter.read(Raw::of(&held.delivery), 0);
+            if message.chain != request.chain {
+                look.keep(&held);
+                continue;
+            }
+            if message.destination.is_none() {
+                message.destination.clone_from(&request.to);
+            }
+            let number = book.expect(request.body.len() as u64);
+            let numbered = Numbered { run: &session.run, number, is_canary: false };
+            let moved = self.move_one(&message, &held, publishing, request, numbered).await;
+            if moved.is_ok() {
+                look.ack([&held]);
+                self.metrics("edit").moved(1);
+            } else {
+                look.keep(&held);
+            }
+            return moved;
+        }
+        Err(missing(depth))
+    }
+
+    async fn move_one(
+        &self,
+        message: &ParkedMessage,
+        held: &Held,
+        publishing: &Channel,
+        request: &EditRequest,
+        numbered: Numbered<'_>,
+    ) -> Result<String, ParkedError> {
+        if request.original.as_ref().is_some_and(|original| original[..] != held.delivery.data[..]) {
+            return Err(ParkedError::Changed { chain: request.chain.clone() });
+        }
+        let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
+        let copy = |action: Move| {
+            let copied = self.interpreter.copy(&action, message, &held.delivery.properties, numbered, Timestamp::now());
+            copied.map_err(|immovable| match immovable {
+                Immovable::NoDestination => ParkedError::NoDestination,
+                Immovable::TooLarge(problem) => ParkedError::TooLarge { chain: request.chain.clone(), problem },
+            })
+        };
+        let mut edited = copy(Move::Replay { deadline: request.deadline })?;
+        let original = copy(Move::Discard { why, from: self.queue.clone() })?;
+        let mut headers = edited.properties.headers().clone().unwrap_or_default();
+        headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
+        edited.properties = edited.properties.with_headers(headers);
+        publish(publishing, original, &held.delivery.data, self.broker.timeout).await?;
+        let destination = message.destination.clone().unwrap_or_default();
+        let tracer = ReplayTracer::new("edit", numbered.run);
+        let mut span = tracer.start(&destination, &message.chain, message.traceparent.as_deref());
+        let sent = publish(publishing, edited, &request.body, self.broker.timeout).await;
+        if sent.is_err() {
+            span.failed("unconfirmed");
+        }
+        sent.map(|()| destination)
+    }
+}
+
+async fn publish(publishing: &Channel, copy: Copy, body: &[u8], limit: Duration) -> Result<(), ParkedError> {
+    let (exchange, key) = (short(&copy.exchange)?, short(&copy.routing_key)?);
+    let publishing = channel::publish(publishing, exchange, key, body, copy.properties, true);
+    match answer(&format!("publishing to exchange {:?}", copy.exchange), limit, publishing).await? {
+        Confirmation::Ack(None) => Ok(()),
+        _ => Err(ParkedError::Refused { to: format!("exchange {}", copy.exchange) }),
+    }
+}

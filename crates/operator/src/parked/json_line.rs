@@ -1,0 +1,262 @@
+//! Messages as JSON, one per line: written by an export, and read by an import. Pure.
+
+use lapin::BasicProperties;
+use lapin::types::ShortString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::parked::headers::{hex, typed_table, unhex, untyped_table};
+use crate::parked::mask::{MASKED, Mask};
+use crate::parked::message::ParkedMessage;
+
+/// One exported message.
+///
+/// Headers keep their AMQP types: `{"$amqp": …}` stands for those that JSON does not have. A body that is not UTF-8 is in `body_hex`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Exported {
+    /// The version of this format: 1.
+    pub rehop_export: u32,
+    /// The id of its chain.
+    pub chain: String,
+    /// Why it was parked.
+    pub reason: String,
+    /// When it was parked, in milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked_at: Option<i64>,
+    /// The work queue that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// The exchange that it was first published to.
+    pub exchange: String,
+    /// The routing key that it was first published with.
+    pub routing_key: String,
+    /// Whether something is masked. Such a message cannot be imported.
+    pub masked: bool,
+    /// Its properties, without headers.
+    pub properties: Properties,
+    /// Its headers.
+    pub headers: Map<String, Value>,
+    /// Its body, if it is UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// Its body in hexadecimal digits, if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_hex: Option<String>,
+}
+
+/// The AMQP properties of an exported message, except those that a copy must not have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Properties {
+    /// `content_type`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// `content_encoding`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_encoding: Option<String>,
+    /// `priority`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// `correlation_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// `reply_to`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// `message_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    /// `timestamp`, in seconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<u64>,
+    /// `type`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// `app_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_id: Option<String>,
+}
+
+impl Exported {
+    /// `properties` are those of a copy: without the broker's headers.
+    pub(crate) fn of(message: &ParkedMessage, properties: &BasicProperties, body: &[u8], mask: &Mask) -> Self {
+        let mut headers = properties.headers().as_ref().map(typed_table).unwrap_or_default();
+        let mut masked = false;
+        for (name, value) in &mut headers {
+            if mask.hides(name) {
+                *value = Value::String(MASKED.to_owned());
+                masked = true;
+            }
+        }
+        let masked_body = mask.json(body).map(|json| json.to_string());
+        masked |= masked_body.is_some();
+        let text = masked_body.or_else(|| std::str::from_utf8(body).ok().map(str::to_owned));
+        Self {
+            rehop_export: 1,
+            chain: message.chain.clone(),
+            reason: message.reason.clone(),
+            parked_at: message.parked_at.map(rehop::Timestamp::as_millis),
+            destination: message.destination.clone(),
+            exchange: message.exchange.clone(),
+            routing_key: message.routing_key.clone(),
+            masked,
+            properties: Properties::of(properties),
+            headers,
+            body_hex: text.is_none().then(|| hex(body)),
+            body: text,
+        }
+    }
+
+    /// The properties and the body.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be imported: it is masked, malformed, or of another version.
+    pub(crate) fn content(&self) -> Result<(BasicProperties, Vec<u8>), String> {
+        if self.rehop_export != 1 {
+            return Err(format!("its version is {}, and this program knows version 1", self.rehop_export));
+        }
+        if self.masked {
+            return Err("something in it is masked; export with --reveal to import".to_owned());
+        }
+        let body = match (&self.body, &self.body_hex) {
+            (Some(text), None) => text.clone().into_bytes(),
+            (None, Some(digits)) => unhex(digits).ok_or("body_hex is not hexadecimal")?,
+            _ => return Err("it needs either body or body_hex".to_owned()),
+        };
+        Ok((self.properties.to_amqp()?.with_headers(untyped_table(&self.headers)?), body))
+    }
+}
+
+impl Properties {
+    fn of(properties: &BasicProperties) -> Self {
+        let text = |property: &Option<ShortString>| property.as_ref().map(ToString::to_string);
+        Self {
+            content_type: text(properties.content_type()),
+            content_encoding: text(properties.content_encoding()),
+            priority: *properties.priority(),
+            correlation_id: text(properties.correlation_id()),
+            reply_to: text(properties.reply_to()),
+            message_id: text(properties.message_id()),
+            timestamp: *properties.timestamp(),
+            kind: text(properties.kind()),
+            app_id: text(properties.app_id()),
+        }
+    }
+
+    fn to_amqp(&self) -> Result<BasicProperties, String> {
+        let short =
+            |text: &String| ShortString::try_new(text.as_str()).map_err(|_| "a property is longer than 255 bytes");
+        let mut all = BasicProperties::default();
+        if let Some(text) = &self.content_type {
+            all = all.with_content_type(short(text)?);
+        }
+        if let Some(text) = &self.content_encoding {
+            all = all.with_content_encoding(short(text)?);
+        }
+        if let Some(priority) = self.priority {
+            all = all.with_priority(priority);
+        }
+        if let Some(text) = &self.correlation_id {
+            all = all.with_correlation_id(short(text)?);
+        }
+        if let Some(text) = &self.reply_to {
+            all = all.with_reply_to(short(text)?);
+        }
+        if let Some(text) = &self.message_id {
+            all = all.with_message_id(short(text)?);
+        }
+        if let Some(timestamp) = self.timestamp {
+            all = all.with_timestamp(timestamp);
+        }
+        if let Some(text) = &self.kind {
+            all = all.with_type(short(text)?);
+        }
+        if let Some(text) = &self.app_id {
+            all = all.with_app_id(short(text)?);
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::types::{AMQPValue, FieldTable};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::inputs::inputs;
+    use crate::parked::samples::sample;
+    use rehop::settings::MaskSettings;
+
+    fn with_headers(headers: impl IntoIterator<Item = (&'static str, AMQPValue)>) -> BasicProperties {
+        let mut table = FieldTable::default();
+        for (name, value) in headers {
+            table.insert(name.into(), value);
+        }
+        BasicProperties::default().with_headers(table).with_message_id("seven".into()).with_priority(3)
+    }
+
+    fn round_trip(properties: &BasicProperties, body: &[u8]) -> (BasicProperties, Vec<u8>) {
+        let line = serde_json::to_string(&Exported::of(&sample(), properties, body, &Mask::nothing())).unwrap();
+        serde_json::from_str::<Exported>(&line).unwrap().content().unwrap()
+    }
+
+    #[test]
+    fn a_message_is_imported_as_it_was_exported() {
+        let properties = with_headers([
+            ("text", AMQPValue::LongString("a".into())),
+            ("bytes", AMQPValue::LongString(vec![0xff, 0].into())),
+            ("short", AMQPValue::ShortString("b".into())),
+            ("int", AMQPValue::LongInt(7)),
+            ("long", AMQPValue::LongLongInt(i64::MIN)),
+            ("time", AMQPValue::Timestamp(5)),
+            ("float", AMQPValue::Double(1.5)),
+            ("nothing", AMQPValue::Void),
+            ("list", AMQPValue::FieldArray(vec![AMQPValue::Boolean(true)].into())),
+        ]);
+        for body in [&b"text"[..], &[0xff, 0x00], b""] {
+            assert_eq!(round_trip(&properties, body), (properties.clone(), body.to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_masked_message_is_not_imported() {
+        let mask = Mask::new(&MaskSettings::default()).unwrap();
+        let properties = with_headers([("authorization", AMQPValue::LongString("hunter2".into()))]);
+        let exported = Exported::of(&sample(), &properties, b"{\"password\":\"hunter2\"}", &mask);
+        let line = serde_json::to_string(&exported).unwrap();
+        assert!(exported.masked && !line.contains("hunter2"), "{line}");
+        assert!(exported.content().unwrap_err().contains("--reveal"));
+        assert!(Exported::of(&sample(), &properties, b"no JSON", &mask).masked, "a header is");
+        let nothing_secret = Exported::of(&sample(), &BasicProperties::default(), b"{\"a\":1}", &mask);
+        assert!(!nothing_secret.masked);
+    }
+
+    #[test]
+    fn a_malformed_line_says_what_is_wrong() {
+        let good = Exported::of(&sample(), &BasicProperties::default(), b"x", &Mask::nothing());
+        for (bad, problem) in [
+            (Exported { rehop_export: 2, ..good.clone() }, "version"),
+            (Exported { body: None, ..good.clone() }, "body"),
+            (Exported { body: None, body_hex: Some("0".to_owned()), ..good.clone() }, "hexadecimal"),
+            (Exported { body_hex: Some("00".to_owned()), ..good }, "either"),
+        ] {
+            assert!(bad.content().unwrap_err().contains(problem), "{problem}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(inputs(500))]
+
+        #[test]
+        fn any_body_comes_back(body in prop::collection::vec(any::<u8>(), 0..100), text in ".{0,40}") {
+            prop_assert_eq!(round_trip(&BasicProperties::default().with_headers(FieldTable::default()), &body).1, body);
+            let headers = with_headers([("a", AMQPValue::LongString(text.as_str().into()))]);
+            prop_assert_eq!(round_trip(&headers, text.as_bytes()).0, headers);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Lists: what is in a queue, in groups.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::parked::destinations::Destinations;
+use crate::parked::error::ParkedError;
+use crate::parked::filter::{Content, Filter};
+use crate::parked::group::Groups;
+use crate::parked::headers::headers_json;
+use crate::parked::look::Held;
+use crate::parked::message::ParkedMessage;
+use crate::parked::operator::{Parked, Scanned};
+use crate::parked::queues::exists;
+use crate::parked::ramp::{Ramp, Stop};
+use crate::parked::requests::{ListRequest, Listing, Planned};
+use crate::parked::session::Session;
+use crate::parked::watch::StopSignal;
+use rehop::Timestamp;
+
+/// After so many messages what was seen is shown for the first time.
+const FIRST_SHOWN: u64 = 1_000;
+/// How often it is shown after that.
+const SHOWN_EVERY: Duration = Duration::from_millis(500);
+
+type ObserveListing<'a> = &'a mut (dyn FnMut(&Listing) + Send);
+
+impl Parked {
+    /// Groups the messages of the queue. They stay in it, unchanged and in their order.
+    ///
+    /// # Errors
+    ///
+    /// When the broker is unreachable, the queue does not exist, somebody else works on it, looking could do harm, or it was
+    /// [told to stop](Self::stopped_by).
+    pub async fn list(&self, request: &ListRequest) -> Result<Listing, ParkedError> {
+        self.list_with(request, None).await
+    }
+
+    /// As [`list`](Self::list). `observe` is shown what was seen so far: after the first 1,000 messages, and then twice a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list).
+    pub async fn list_observed(
+        &self,
+        request: &ListRequest,
+        mut observe: impl FnMut(&Listing) + Send,
+    ) -> Result<Listing, ParkedError> {
+        self.list_with(request, Some(&mut observe)).await
+    }
+
+    async fn list_with(
+        &self,
+        request: &ListRequest,
+        observe: Option<ObserveListing<'_>>,
+    ) -> Result<Listing, ParkedError> {
+        let session = self.session().await?;
+        let listed = self.plan_in(&session, request, observe).await;
+        session.close().await;
+        listed
+    }
+
+    /// A list, with the checks that the operation that it plans would make.
+    async fn plan_in(
+        &self,
+        session: &Session,
+        request: &ListRequest,
+        observe: Option<ObserveListing<'_>>,
+    ) -> Result<Listing, ParkedError> {
+        if let Some(Planned::Discard | Planned::Restore) = request.planned {
+            // A missing queue must not be declared.
+            session.depth(&self.queue).await?;
+            self.check_way_back(session).await?;
+        }
+        let (listing, _) = self.list_in(session, request, &mut self.stop.clone(), observe).await?;
+        match request.planned {
+            Some(Planned::Replay | Planned::Restore) => self.check_destinations(session, listing).await,
+            Some(Planned::Discard) | None => Ok(listing),
+        }
+    }
+
+    /// Tells the queues that do not exist, or cannot be served, from those that do.
+    async fn check_destinations(&self, session: &Session, mut listing: Listing) -> Result<Listing, ParkedError> {
+        for (queue, count) in std::mem::take(&mut listing.destinations) {
+            let looked = tokio::select! {
+                biased;
+                () = self.stop.clone() => return Err(ParkedError::Stopped),
+                looked = exists(session, &queue) => looked,
+            };
+            if looked? {
+                listing.destinations.insert(queue, count);
+            } else {
+                listing.missing_destinations.insert(queue, count);
+            }
+        }
+        Ok(listing)
+    }
+
+    pub(super) async fn list_in(
+        &self,
+        session: &Session,
+        request: &ListRequest,
+        stop: StopSignal<'_>,
+        mut observe: Option<ObserveListing<'_>>,
+    ) -> Result<(Listing, Scanned), ParkedError> {
+        let mut builder = ListingBuilder::new(&self.queue, request);
+        let depth = if observe.is_some() { session.depth(&self.queue).await? } else { 0 };
+        let (now, mut shown_at) = (Timestamp::now(), None::<Instant>);
+        let scanned = self
+            .scan(session, request.scan, stop, |message, held| {
+                let position = message.position;
+                builder.add(message, held, now);
+                let is_due = shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
+                if let Some(observe) = observe.as_mut().filter(|_| is_due) {
+                    shown_at = Some(Instant::now());
+                    observe(&builder.listing(depth.max(position), position));
+                }
+                if builder.is_enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .await?;
+        Ok((builder.listing(scanned.depth, scanned.looked_at), scanned))
+    }
+
+    /// Stops a ramp before it begins if the number of messages that match is not the expected one, or if the count is told to stop.
+    pub(super) async fn check_expected(
+        &self,
+        session: &Session,
+        (filter, expected): (&Filter, Option<u64>),
+        ramp: &mut Ramp,
+        stop: StopSignal<'_>,
+    ) -> Result<(), ParkedError> {
+        let Some(expected) = expected else { return Ok(()) };
+        match self.list_in(session, &ListRequest::all(filter.clone()), stop, None).await {
+            Ok((Listing { matched, .. }, scanned)) if matched == expected => scanned.complete(&self.queue)?,
+            Ok((Listing { matched: found, .. }, _)) => ramp.stop(Stop::Unexpected { found }),
+            Err(ParkedError::Stopped) => ramp.stop(Stop::Requested),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// Builds a listing from the messages as they come.
+struct ListingBuilder<'a> {
+    queue: &'a str,
+    request: &'a ListRequest,
+    matched: u64,
+    groups: Groups,
+    destinations: Destinations,
+    messages: Vec<ParkedMessage>,
+}
+
+impl<'a> ListingBuilder<'a> {
+    fn new(queue: &'a str, request: &'a ListRequest) -> Self {
+        Self {
+            queue,
+            request,
+            matched: 0,
+            groups: Groups::default(),
+            destinations: Destinations::default(),
+            messages: Vec::new(),
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.request.filter.limit.is_some_and(|limit| self.matched >= limit)
+    }
+
+    fn add(&mut self, message: ParkedMessage, held: &Held, now: Timestamp) {
+        let headers = || headers_json(&held.delivery.properties);
+        let content = Content::new(&held.delivery.data, &headers);
+        if self.is_enough() || !self.request.filter.passes(&message, &content, now) {
+            return;
+        }
+        self.matched += 1;
+        self.groups.add(&message);
+        self.destinations.add(match self.request.planned {
+            Some(Planned::Restore) => message.discarded_from.as_deref(),
+            Some(Planned::Replay | Planned::Discard) | None => message.destination.as_deref(),
+        });
+        if self.messages.len() < self.request.rows {
+            self.messages.push(message);
+        }
+    }
+
+    fn listing(&self, depth: u64, looked_at: u64) -> Listing {
+        Listing {
+            queue: self.queue.to_owned(),
+            depth,
+            looked_at,
+            matched: self.matched,
+            groups: self.groups.clone().into_sorted(),
+            destinations: self.destinations.told_apart.clone(),
+            other_destinations: self.destinations.others,
+            missing_destinations: BTreeMap::new(),
+            without_destination: self.destinations.none,
+            messages: self.messages.clone(),
+        }
+    }
+}

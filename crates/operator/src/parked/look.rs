@@ -1,0 +1,376 @@
+//! Takes messages from the head of a queue and gives them back, each in its place.
+//!
+//! A subscription with a prefetch brings so many messages and no more. AMQP's prefetch ends at 65,535, so more messages need several
+//! subscriptions, each on a channel of its own and each full before the next one begins. They are given back in the same order: on 4.3
+//! by one `basic.nack`, which counts as no delivery; before by closing the channel, because on 3.10 a nack scrambles the order.
+//!
+//! The broker keeps what was given back in a line of its own, before all other messages, and what is given back next joins its end (4.0
+//! and 4.3). So what a look takes of a longer line comes to stand behind the rest of that line.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::types::ShortString;
+use lapin::{Channel, Consumer};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::parked::error::ParkedError;
+use crate::parked::prefetch::{Demand, Moving, size};
+use crate::parked::session::{Session, depth};
+use crate::parked::watch::StopSignal;
+use rehop::Error;
+use rehop::internals::answer;
+use rehop::internals::channel::subscribe;
+use rehop::internals::describe;
+use rehop::internals::queued;
+use rehop::internals::short;
+use rehop::internals::table;
+use rehop::internals::{Ack, SettledTags};
+use rehop::internals::{CONSUMER_TIMEOUT, ask_for};
+use rehop::topology::Arguments;
+
+/// How long nothing comes before the queue's depth is looked at: it may have shrunk.
+const SILENCE: Duration = Duration::from_millis(500);
+/// After so many silences in a row, with nothing ready in the queue, it counts as empty. What is not ready may be on its way here, and a
+/// busy broker takes its time.
+const SILENCES: u32 = 10;
+/// How long the broker may take to send what a subscription has room for. Quorum queues agree on each ack first.
+const ARRIVAL: Duration = Duration::from_secs(3);
+/// How long what was given back may take to be in the queue again.
+const RETURN: Duration = Duration::from_secs(10);
+/// Acks and nacks that come right before a channel is closed can be lost (3.10, 4.0 and 4.3).
+const LINGER: Duration = Duration::from_millis(100);
+
+/// Messages that this process holds.
+pub(crate) struct Look<'a> {
+    session: &'a Session,
+    queue: ShortString,
+    subscriptions: Vec<Subscription>,
+    taken: u64,
+    bytes: u64,
+    largest_prefetch: u16,
+    /// How many messages at most may have a copy elsewhere while the broker still has them here.
+    moving: Option<u64>,
+    /// Whether it asks for the ack timeout of the settings.
+    asks: bool,
+    /// When nothing will have come for long enough. Kept here, because [`arrival`](Self::arrival) may be dropped before.
+    silent_at: Option<Instant>,
+    /// How often in a row nothing came while nothing was ready.
+    silences: u32,
+}
+
+struct Subscription {
+    channel: Channel,
+    consumer: Consumer,
+    prefetch: u16,
+    /// How many of its messages stay held until the end.
+    kept: u16,
+    /// How many it has brought.
+    brought: u64,
+    acked: u64,
+    settled: SettledTags,
+    is_cancelled: bool,
+}
+
+impl Subscription {
+    /// Waits for what the broker has sent, or will send for the last acks: what arrives after the rest was given back would come to stand
+    /// before it.
+    async fn arrive(&mut self, session: &Session, queue: &ShortString) -> Result<(), Error> {
+        let until = Instant::now() + ARRIVAL;
+        while self.brought < u64::from(self.prefetch) + self.acked && Instant::now() < until {
+            match timeout(ARRIVAL / 20, self.consumer.next()).await {
+                Ok(Some(Ok(_))) => self.brought += 1,
+                Ok(_) => break,
+                Err(_) if or_none(session.depth(queue.as_str()).await)? == 0 => break,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn ack(&mut self, tags: Vec<u64>) {
+        self.acked += tags.len() as u64;
+        for Ack { tag, multiple } in self.settled.ack(tags) {
+            // Without the channel, the broker delivers the message again.
+            let _ = queued(self.channel.basic_ack(tag, BasicAckOptions { multiple }));
+        }
+    }
+
+    /// How many of its messages the broker counts as held here.
+    fn unacked(&self) -> u64 {
+        self.brought - self.acked
+    }
+
+    async fn cancel(&mut self, limit: Duration) -> Result<(), Error> {
+        if !self.is_cancelled {
+            let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+            answer("ending a subscription", limit, cancelling).await?;
+            self.is_cancelled = true;
+        }
+        Ok(())
+    }
+}
+
+/// One message that is held.
+pub(crate) struct Held {
+    pub(crate) delivery: Delivery,
+    subscription: usize,
+    /// The queue that a restore moves it back to, once its copy is sent.
+    pub(crate) goes_back_to: Option<String>,
+}
+
+impl<'a> Look<'a> {
+    pub(crate) fn new(session: &'a Session, queue: &str) -> Result<Self, Error> {
+        Ok(Self {
+            session,
+            queue: short(queue)?,
+            subscriptions: Vec::new(),
+            taken: 0,
+            bytes: 0,
+            largest_prefetch: u16::MAX,
+            moving: None,
+            asks: false,
+            silent_at: None,
+            silences: 0,
+        })
+    }
+
+    /// Whether the queue is as rehop declares it, and so a quorum queue. Then 4.3 gives a subscription the ack timeout that it asks for.
+    pub(crate) fn asking(mut self, is_own: bool) -> Self {
+        self.asks = is_own;
+        self
+    }
+
+    /// For messages that are moved, so many at a time. Nothing answers an ack, so only the prefetch bounds how many are acked while the
+    /// broker does not know it yet. A subscription that fills with messages that stay is followed by a larger one, because each is a channel.
+    pub(crate) fn moving(mut self, at_once: usize) -> Self {
+        self.moving = Some(at_once as u64);
+        self
+    }
+
+    /// For tests of what several subscriptions do.
+    pub(crate) fn with_prefetch(mut self, largest: u16) -> Self {
+        self.largest_prefetch = largest.max(1);
+        self
+    }
+
+    /// Makes sure that another message can come, if at most so many more are wanted. Not to be dropped halfway: messages would go back
+    /// to another place than their own.
+    pub(crate) async fn prepare(&mut self, wanted: u64) -> Result<(), Error> {
+        // The first subscription brought its message to show its delivery count. When that is acked, it must not bring another.
+        if let [first] = &mut self.subscriptions[..]
+            && first.brought > 0
+        {
+            first.cancel(self.session.limit).await?;
+        }
+        let is_full = self.subscriptions.last().is_none_or(|last| last.is_cancelled || last.kept == last.prefetch);
+        if is_full {
+            let prefetch = self.next_prefetch(wanted);
+            let subscription = self.subscribe(prefetch).await?;
+            self.subscriptions.push(subscription);
+            self.silent_at = None;
+        }
+        Ok(())
+    }
+
+    /// The next message, once [`prepare`](Self::prepare) has returned. `None` if the queue has no more, or if none has come by `until`:
+    /// another consumer may get them all.
+    ///
+    /// # Errors
+    ///
+    /// [`ParkedError::Stopped`] once `stop` has completed.
+    pub(crate) async fn next(&mut self, stop: StopSignal<'_>, until: Instant) -> Result<Option<Held>, ParkedError> {
+        loop {
+            // Nothing else of a look may be dropped halfway.
+            let arrived = tokio::select! {
+                biased;
+                () = &mut *stop => return Err(ParkedError::Stopped),
+                arrived = self.arrival() => arrived?,
+            };
+            if arrived.is_some() {
+                return Ok(arrived);
+            }
+            if !self.has_more().await? || Instant::now() >= until {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next message, or `None` if nothing came for a while. May be dropped at any time, because it asks the broker nothing.
+    pub(crate) async fn arrival(&mut self) -> Result<Option<Held>, Error> {
+        let subscription = self.subscriptions.len() - 1;
+        let last = &mut self.subscriptions[subscription];
+        let silent_at = *self.silent_at.get_or_insert_with(|| Instant::now() + SILENCE);
+        match timeout_at(silent_at, last.consumer.next()).await {
+            Ok(Some(Ok(delivery))) => {
+                (self.silent_at, self.silences) = (None, 0);
+                last.brought += 1;
+                self.taken += 1;
+                self.bytes += size(&delivery.properties, &delivery.data);
+                Ok(Some(Held { delivery, subscription, goes_back_to: None }))
+            }
+            Ok(Some(Err(error))) => Err(Error::of_operation(self.what(), &error)),
+            Ok(None) => {
+                let problem = "the broker ended the subscription".to_owned().into();
+                Err(Error::Lost { what: self.what(), problem })
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether nothing came lately, and nothing was ready.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silences > 0
+    }
+
+    /// After a silence: whether something may still come.
+    pub(crate) async fn has_more(&mut self) -> Result<bool, Error> {
+        self.silent_at = None;
+        let ready = or_none(self.session.depth(self.queue.as_str()).await)?;
+        self.silences = if ready > 0 { 0 } else { self.silences + 1 };
+        let last = &self.subscriptions[self.subscriptions.len() - 1];
+        Ok(ready > 0 || last.unacked() > u64::from(last.kept) || self.silences < SILENCES)
+    }
+
+    /// The message stays held until everything is given back.
+    pub(crate) fn keep(&mut self, held: &Held) {
+        self.subscriptions[held.subscription].kept += 1;
+    }
+
+    /// Acks messages whose copies are confirmed.
+    pub(crate) fn ack<'h>(&mut self, moved: impl IntoIterator<Item = &'h Held>) {
+        let mut tags: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for held in moved {
+            tags.entry(held.subscription).or_default().push(held.delivery.delivery_tag);
+        }
+        for (subscription, tags) in tags {
+            self.subscriptions[subscription].ack(tags);
+        }
+    }
+
+    /// Gives everything back, and returns how the look ended.
+    pub(crate) async fn end<T>(self, ended: Result<T, ParkedError>) -> Result<T, ParkedError> {
+        let given_back = self.give_back().await;
+        match ended {
+            // Both of these promise that nothing is held any more.
+            Ok(_) | Err(ParkedError::Stopped) => {
+                given_back?;
+                ended
+            }
+            ended => ended,
+        }
+    }
+
+    /// Gives everything back that is held, each message in its place.
+    pub(crate) async fn give_back(self) -> Result<(), Error> {
+        let Self { session, queue, mut subscriptions, .. } = self;
+        let limit = session.limit;
+        if let Some(last) = subscriptions.last_mut().filter(|last| !last.is_cancelled) {
+            last.arrive(session, &queue).await?;
+        }
+        // A subscription with room would take what another one gives back.
+        for subscription in &mut subscriptions {
+            subscription.cancel(limit).await?;
+        }
+        if subscriptions.iter().any(|subscription| subscription.acked > 0) {
+            tokio::time::sleep(LINGER).await;
+        }
+        let mut is_all_back = true;
+        for subscription in &subscriptions {
+            let Subscription { channel, .. } = subscription;
+            let before = or_none(session.depth(queue.as_str()).await)?;
+            if session.nack_is_free {
+                let options = BasicNackOptions { multiple: true, requeue: true };
+                answer("giving messages back", limit, channel.basic_nack(0, options)).await?;
+            } else {
+                answer("giving messages back", limit, channel.close(200, "given back".into())).await?;
+            }
+            is_all_back &= session.returned(&queue, before + subscription.unacked()).await?;
+        }
+        if session.nack_is_free {
+            // Once its messages are back, the broker has processed the nack, and closing cannot lose it.
+            if !is_all_back {
+                tokio::time::sleep(LINGER).await;
+            }
+            for subscription in &subscriptions {
+                let _ = timeout(limit, subscription.channel.close(200, "given back".into())).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&self, prefetch: u16) -> Result<Subscription, Error> {
+        let (channel, limit, what) = (self.session.channel().await?, self.session.limit, self.what());
+        answer(&what, limit, channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
+        let mut arguments = Arguments::new();
+        if self.asks {
+            arguments.insert(CONSUMER_TIMEOUT.to_owned(), ask_for(self.session.ack_timeout));
+        }
+        let options = BasicConsumeOptions::default();
+        let consuming = subscribe(&channel, self.queue.clone(), options, table(&arguments)?);
+        let consumer = answer(&what, limit, consuming).await?;
+        let settled = SettledTags::default();
+        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
+    }
+
+    fn next_prefetch(&self, wanted: u64) -> u16 {
+        let kept: u64 = self.subscriptions.iter().map(|subscription| u64::from(subscription.kept)).sum();
+        let demand = Demand {
+            subscriptions: self.subscriptions.len(),
+            wanted: wanted.min(u64::from(self.largest_prefetch)),
+            moving: self.moving.map(|at_once| Moving { at_once, kept }),
+            received: self.taken,
+            bytes: self.bytes,
+        };
+        demand.prefetch()
+    }
+
+    fn what(&self) -> String {
+        format!("reading queue {:?}", self.queue.as_str())
+    }
+}
+
+impl Session {
+    /// Waits until a queue has this many messages again, though not forever: others may take some. Returns whether it has
+    /// exactly that many: with more, it is unclear whose they are.
+    async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
+        let until = Instant::now() + RETURN;
+        let channel = self.channel().await?;
+        let mut there = or_none(depth(&channel, queue, self.limit).await)?;
+        while there < wanted && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            there = or_none(depth(&channel, queue, self.limit).await)?;
+        }
+        if let Err(error) = channel.close(200, "done".into()).await {
+            tracing::debug!(error = describe(&error), "a channel could not be closed");
+        }
+        Ok(there == wanted)
+    }
+}
+
+/// A queue whose leader does not answer counts as empty: a leader that is silent for some seconds must not end a look half way, and
+/// nothing but the end of a look depends on it.
+fn or_none(depth: Result<u64, Error>) -> Result<u64, Error> {
+    match depth {
+        Err(Error::Unavailable { .. }) => Ok(0),
+        depth => depth,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rehop::Problem;
+
+    #[test]
+    fn only_a_queue_whose_leader_does_not_answer_counts_as_empty() {
+        let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
+        assert!(matches!(or_none(Ok(7)), Ok(7)));
+        assert!(matches!(or_none(Err(Error::Unavailable { what: what(), problem: problem() })), Ok(0)));
+        let missing = or_none(Err(Error::Missing { what: what(), problem: problem() }));
+        assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
+    }
+}

@@ -1,0 +1,227 @@
+//! A message at rest, as an operator sees it. Pure.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use lapin::BasicProperties;
+use lapin::message::Delivery;
+use lapin::types::ShortString;
+use serde::Serialize;
+
+use crate::parked::place::Place;
+use rehop::ErrorRecord;
+use rehop::Timestamp;
+use rehop::internals::Address;
+use rehop::internals::Names;
+use rehop::internals::at_rest::{AtRest, read};
+
+/// A message in a parked, stray or discarded queue: everything but its body and the producer's headers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ParkedMessage {
+    /// Its place in the queue, from 1.
+    pub position: u64,
+    /// The id of its chain: the header, else one derived from its trace, its `message_id` or its content, which is the same at each
+    /// look.
+    pub chain: String,
+    /// Why it was parked: a [`Reason`](crate::Reason), the broker's reason such as `delivery_limit`, or `unknown`.
+    pub reason: String,
+    /// The class of its last failure.
+    pub class: Option<String>,
+    /// The text of its last failure.
+    pub error: Option<String>,
+    /// The exchange that it was first published to; empty for the default exchange.
+    pub exchange: String,
+    /// The routing key that it was first published with.
+    pub routing_key: String,
+    /// The work queue that a replay would send it to. `None` if nothing in the message tells it.
+    pub destination: Option<String>,
+    /// Attempts so far, without those that ended in a crash.
+    pub attempts: u32,
+    /// Waits so far.
+    pub hops: u32,
+    /// Its last failures, oldest first, at most ten.
+    pub history: Vec<ErrorRecord>,
+    /// When its chain's first delivery was seen.
+    pub first_seen: Option<Timestamp>,
+    /// When it was parked.
+    pub parked_at: Option<Timestamp>,
+    /// Its deadline.
+    pub deadline: Option<Timestamp>,
+    /// How often it was replayed before.
+    pub replays: u32,
+    /// The last replay that sent it back.
+    pub replay_run: Option<String>,
+    /// The discard or the edit that moved it to the discarded queue.
+    pub discard_run: Option<String>,
+    /// The queue that it was discarded from.
+    pub discarded_from: Option<String>,
+    /// The `message_id` property.
+    pub message_id: Option<String>,
+    /// The `content_type` property.
+    pub content_type: Option<String>,
+    /// The W3C trace context.
+    pub traceparent: Option<String>,
+    /// The size of its body in bytes.
+    pub size: u64,
+    /// How often the broker gave it back to its present queue, by the count that a delivery limit applies to.
+    pub returns: u32,
+}
+
+/// What a delivery from a queue at rest consists of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Raw<'a> {
+    pub(crate) exchange: &'a str,
+    pub(crate) routing_key: &'a str,
+    pub(crate) properties: &'a BasicProperties,
+    pub(crate) body: &'a [u8],
+    pub(crate) redelivered: bool,
+}
+
+impl<'a> Raw<'a> {
+    pub(crate) fn of(delivery: &'a Delivery) -> Self {
+        Self {
+            exchange: delivery.exchange.as_str(),
+            routing_key: delivery.routing_key.as_str(),
+            properties: &delivery.properties,
+            body: &delivery.data,
+            redelivered: delivery.redelivered,
+        }
+    }
+}
+
+/// What is needed to understand the messages of one queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Interpreter {
+    pub(crate) names: Names,
+    pub(crate) place: Place,
+    pub(crate) expiry_header: String,
+}
+
+impl Interpreter {
+    pub(crate) fn read(&self, raw: Raw<'_>, position: u64) -> ParkedMessage {
+        let at_rest = read(raw.properties, &self.expiry_header);
+        let is_from_park = raw.exchange == self.names.park();
+        // The broker has moved it from its work queue. What rehop writes into parked copies would then be a forgery.
+        let broker = at_rest.deaths.first().filter(|death| is_from_park && death.queue == raw.routing_key);
+        let is_first_delivery = broker.is_some_and(|death| !self.is_ours(&death.exchange));
+        let reason = match (broker, &at_rest.reason, at_rest.deaths.first()) {
+            (Some(death), _, _) => death.reason.clone(),
+            (None, Some(reason), _) => reason.clone(),
+            (None, None, Some(death)) => death.reason.clone(),
+            (None, None, None) => "unknown".to_owned(),
+        };
+        let (exchange, routing_key) = self.origin(&at_rest, raw, is_first_delivery);
+        let history = if is_first_delivery { Vec::new() } else { at_rest.errors.clone() };
+        let last = history.last();
+        let died_at = at_rest.deaths.first().and_then(|death| death.at);
+        let parked_at = match broker {
+            Some(_) => died_at,
+            None => at_rest.parked_at.or(last.map(|error| error.at)).or(died_at),
+        };
+        let text = |property: &Option<ShortString>| property.as_ref().map(|text| text.as_str().to_owned());
+        ParkedMessage {
+            position,
+            chain: chain(&at_rest, raw),
+            reason,
+            class: last.map(|error| error.class.clone()),
+            error: last.map(|error| error.message.clone()),
+            exchange,
+            routing_key,
+            destination: self.destination(&at_rest, raw, is_from_park),
+            attempts: if is_first_delivery { 0 } else { at_rest.attempts },
+            hops: if is_first_delivery { 0 } else { at_rest.hops },
+            history,
+            first_seen: at_rest.first_seen,
+            parked_at,
+            deadline: at_rest.deadline,
+            replays: at_rest.replays,
+            replay_run: at_rest.replay.map(|replay| replay.run),
+            discard_run: at_rest.discard_run,
+            discarded_from: at_rest.discarded_from,
+            message_id: text(raw.properties.message_id()),
+            content_type: text(raw.properties.content_type()),
+            traceparent: at_rest.traceparent,
+            size: raw.body.len() as u64,
+            // A producer's own count is shown on the first delivery (3.10, 4.0 and 4.3).
+            returns: if raw.redelivered { at_rest.returns } else { 0 },
+        }
+    }
+
+    /// The work queue. The exchanges that lead to parked and discarded queues route by its name, so several work queues may share a
+    /// parked one.
+    fn destination(&self, at_rest: &AtRest, raw: Raw<'_>, is_from_park: bool) -> Option<String> {
+        let routed = is_from_park || raw.exchange == self.names.discarded();
+        if routed && !raw.routing_key.is_empty() {
+            return Some(raw.routing_key.to_owned());
+        }
+        match &self.place {
+            Place::Queue(queue) => Some(queue.clone()),
+            Place::Stray | Place::Discarded => at_rest.return_to.clone().filter(|queue| !queue.is_empty()),
+        }
+    }
+
+    /// What it was first published to.
+    fn origin(&self, at_rest: &AtRest, raw: Raw<'_>, is_first_delivery: bool) -> (String, String) {
+        let present = (raw.exchange.to_owned(), raw.routing_key.to_owned());
+        // A parked message that a policy has moved on was published with the work queue's name as its routing key.
+        let (park, stray) = (self.names.park(), self.names.stray());
+        let death = at_rest.deaths.iter().find(|death| death.exchange != park && death.exchange != stray);
+        let (exchange, routing_key) =
+            death.map_or(present, |death| (death.exchange.clone(), death.routing_key.clone()));
+        match &at_rest.exchange {
+            // A waiting copy has no routing key header: it was published with that key.
+            Some(origin) if !is_first_delivery => (origin.clone(), at_rest.routing_key.clone().unwrap_or(routing_key)),
+            _ => (exchange, routing_key),
+        }
+    }
+
+    /// Whether a message that the broker dead-lettered had come home from a wait, or was on its way there.
+    fn is_ours(&self, exchange: &str) -> bool {
+        let homes = self.names.homes();
+        [homes.return_exchange, homes.delay_exchange, self.names.wait()].iter().any(|name| name == exchange)
+            || exchange.strip_prefix(&homes.after_prefix).is_some_and(|millis| millis.parse::<u64>().is_ok())
+    }
+}
+
+impl ParkedMessage {
+    /// What it was first published to.
+    pub(crate) fn origin(&self) -> Address {
+        let short = |text: &str| ShortString::try_new(text).unwrap_or_default();
+        Address { exchange: short(&self.exchange), routing_key: short(&self.routing_key) }
+    }
+}
+
+/// The same derivation as for a span of a message that has no id yet; failing that, one from the content.
+fn chain(at_rest: &AtRest, raw: Raw<'_>) -> String {
+    if let Some(id) = &at_rest.chain_id {
+        return id.clone();
+    }
+    let trace = at_rest.traceparent.as_deref().and_then(|text| {
+        let mut parts = text.trim().split('-');
+        let (_, trace, span) = (parts.next()?, parts.next()?, parts.next()?);
+        (trace.len() == 32 && span.len() == 16).then(|| format!("{trace}-{span}"))
+    });
+    let message_id = || raw.properties.message_id().as_ref().map(|id| id.to_string()).filter(|id| !id.is_empty());
+    trace.or_else(message_id).unwrap_or_else(|| {
+        let mut hasher = DefaultHasher::new();
+        (raw.routing_key, raw.body, raw.properties.timestamp()).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_died_on_any_way_home_had_been_delivered_before() {
+        let names = Names::new("ns");
+        let interpreter = Interpreter { names, place: Place::queue("orders"), expiry_header: String::new() };
+        for ours in ["ns.return", "ns.wait", "ns.after.400", "ns.delay"] {
+            assert!(interpreter.is_ours(ours), "{ours}");
+        }
+        for other in ["shop", "", "ns.after.x", "ns.aftermath", "other.after.400"] {
+            assert!(!interpreter.is_ours(other), "{other}");
+        }
+    }
+}

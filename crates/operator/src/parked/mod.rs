@@ -1,0 +1,64 @@
+//! Parked, stray and discarded messages: see them, understand them, and send them back.
+//!
+//! Everything works on the queues themselves, without a database. [`Parked`] is the handle. Nothing is lost by any of this: a message
+//! is published and confirmed elsewhere before it is acked here, and what is only looked at goes back to its place.
+//!
+//! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or a page.
+
+mod audit;
+mod carry;
+mod copies;
+mod destinations;
+mod detail;
+mod discard;
+mod edit;
+mod error;
+mod exporting;
+mod fates;
+mod filter;
+mod found;
+mod group;
+mod headers;
+mod import_plan;
+mod importing;
+mod job;
+mod json_line;
+mod json_path;
+mod limit;
+mod list;
+mod look;
+mod mask;
+mod message;
+mod normalise;
+mod operator;
+mod place;
+mod prefetch;
+mod present;
+mod progress;
+mod queues;
+mod ramp;
+mod replay;
+mod requests;
+#[doc(hidden)]
+pub mod samples;
+mod sending;
+mod session;
+mod under_way;
+mod watch;
+mod way_back;
+
+pub use detail::{Body, Detail, Shown};
+pub use edit::{EditRequest, Edited};
+pub use error::ParkedError;
+pub use filter::{Condition, Filter};
+pub use group::{Group, Kind};
+pub use import_plan::ImportPlan;
+pub use importing::Imported;
+pub use json_line::{Exported, Properties};
+pub use message::ParkedMessage;
+pub use normalise::normalise;
+pub use operator::Parked;
+pub use place::Place;
+pub use progress::{Discarded, Progress, Replayed, Restored, Tally};
+pub use ramp::{Fates, RampSettings, Stop};
+pub use requests::{DiscardRequest, ImportRequest, ListRequest, Listing, Planned, ReplayRequest, RestoreRequest};

@@ -1,0 +1,172 @@
+//! What happens to one message that is moved: from its selection to its ack.
+
+use std::time::{Duration, Instant};
+
+use crate::parked::carry::{Carrier, MAX_KINDS, Ready};
+use crate::parked::copies::{Immovable, Move, Numbered};
+use crate::parked::error::ParkedError;
+use crate::parked::fates::News;
+use crate::parked::filter::Content;
+use crate::parked::group::Kind;
+use crate::parked::headers::headers_json;
+use crate::parked::look::{Held, Look};
+use crate::parked::message::{ParkedMessage, Raw};
+use crate::parked::place::Place;
+use crate::parked::under_way::{Answered, UnderWay};
+use rehop::Timestamp;
+
+/// The longest time between two messages, however low the rate.
+const LONGEST_PAUSE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl Carrier<'_> {
+    /// Whether a message is to be moved; if not, it stays held.
+    pub(super) fn select(&mut self, held: Held) -> Result<Result<Ready, Held>, ParkedError> {
+        let delivery = &held.delivery;
+        let mut message = self.interpreter.read(Raw::of(delivery), 0);
+        self.job.limit.check(message.returns)?;
+        let headers = || headers_json(&delivery.properties);
+        let content = Content::new(&delivery.data, &headers);
+        let is_own = message.replay_run.as_deref() == Some(self.session.run.as_str());
+        if is_own || !self.job.filter.passes(&message, &content, Timestamp::now()) {
+            return Ok(Err(held));
+        }
+        // After the filter, so that the plan has selected the same messages.
+        if message.destination.is_none() {
+            message.destination = self.job.to.map(str::to_owned);
+        }
+        self.tally.matched += 1;
+        Ok(Ok(Ready { held, message }))
+    }
+
+    /// Whether the queue that a message is to go to exists. A message whose queue is gone stays where it is, because those behind it may
+    /// belong elsewhere: strays and discarded ones do, and work queues may share a parked queue.
+    ///
+    /// # Errors
+    ///
+    /// When a queue is missing that the operator has named.
+    pub(super) async fn has_queue(&mut self, message: &ParkedMessage) -> Result<bool, ParkedError> {
+        let queue = match self.job.action {
+            Move::Replay { .. } => message.destination.as_deref(),
+            Move::Discard { .. } => None,
+            Move::Restore => message.discarded_from.as_deref(),
+        };
+        let Some(queue) = queue else { return Ok(true) };
+        let is_own = matches!(&self.interpreter.place, Place::Queue(own) if own == queue);
+        if is_own || self.job.to == Some(queue) {
+            self.state.queues.require(self.session, queue).await?;
+            return Ok(true);
+        }
+        let is_there = self.state.queues.has(self.session, queue).await?;
+        self.tally.missing_destination += u64::from(!is_there);
+        Ok(is_there)
+    }
+
+    /// Sends the copy of a message. One that cannot be copied comes back, and stays held.
+    pub(super) fn send(
+        &mut self,
+        Ready { mut held, message }: Ready,
+        under_way: &mut UnderWay,
+        is_canary: bool,
+    ) -> Result<Option<Held>, ParkedError> {
+        let is_replay = matches!(self.job.action, Move::Replay { .. });
+        let number = if is_replay { self.book.expect(message.size) } else { 0 };
+        let (action, run, at) = (self.job.action.clone(), self.session.run.clone(), Timestamp::now());
+        let numbered = Numbered { run: &run, number, is_canary };
+        let copy = match self.interpreter.copy(&action, &message, &held.delivery.properties, numbered, at) {
+            Ok(copy) => copy,
+            Err(immovable) => {
+                if is_replay {
+                    self.book.forget(number);
+                }
+                self.cannot_move(&message, immovable);
+                return Ok(Some(held));
+            }
+        };
+        if self.fates.is_some() && self.state.kinds.len() < MAX_KINDS {
+            let Kind { class, error, .. } = Kind::of(&message);
+            self.state.kinds.insert((class, error));
+        }
+        if let Some(rate) = self.job.rate {
+            let now = Instant::now();
+            let from = self.state.send_at.unwrap_or(now).max(now);
+            self.state.send_at = Some(from + pause(rate));
+        }
+        if self.job.action == Move::Restore {
+            held.goes_back_to.clone_from(&message.discarded_from);
+        }
+        let destination = message.destination.as_deref().unwrap_or_default();
+        let span = is_replay.then(|| self.tracer.start(destination, &message.chain, message.traceparent.as_deref()));
+        // Used only to recognise a returned copy. Keeping the original's properties is cheaper than cloning the copy's.
+        let (interpreter, original) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
+        let write = move || {
+            let numbered = Numbered { run: &run, number, is_canary };
+            // It succeeded above with the same arguments.
+            interpreter.copy(&action, &message, &original, numbered, at).map(|copy| copy.properties).unwrap_or_default()
+        };
+        under_way.send(held, copy, write, span)?;
+        Ok(None)
+    }
+
+    fn cannot_move(&mut self, message: &ParkedMessage, immovable: Immovable) {
+        match immovable {
+            Immovable::NoDestination => self.tally.without_destination += 1,
+            Immovable::TooLarge(problem) => {
+                tracing::warn!(chain = message.chain, problem, "a message cannot be copied, and stays where it is");
+                self.tally.too_large += 1;
+            }
+        }
+    }
+
+    /// Acks the originals of the copies that the broker keeps. The first problem counts.
+    pub(super) fn answered(&mut self, look: &mut Look<'_>, answers: Vec<Answered>) -> Result<(), ParkedError> {
+        let (mut ended, mut moved) = (Ok(()), Vec::new());
+        for (held, answer) in answers {
+            match answer {
+                Ok(()) => moved.push(held),
+                Err(error) => {
+                    look.keep(&held);
+                    ended = ended.and(Err(error));
+                }
+            }
+        }
+        look.ack(&moved);
+        self.tally.moved += moved.len() as u64;
+        match self.job.action {
+            Move::Restore => {
+                moved.iter().flat_map(|held| &held.goes_back_to).for_each(|it| self.job.metrics.restored(it))
+            }
+            Move::Replay { .. } | Move::Discard { .. } => self.job.metrics.moved(moved.len() as u64),
+        }
+        if matches!(self.job.action, Move::Replay { .. }) {
+            self.book.fates.sent += moved.len() as u64;
+        }
+        ended
+    }
+
+    pub(super) fn note(&mut self, delivery: &lapin::message::Delivery) {
+        if let News::Parked(Kind { class, error, .. }) = self.book.note(delivery)
+            && !self.state.kinds.contains(&(class.clone(), error.clone()))
+            && self.state.kinds.len() < MAX_KINDS
+        {
+            self.ramp.new_error(error.or(class).unwrap_or_else(|| "unknown".to_owned()));
+        }
+    }
+}
+
+/// The time between two messages at this rate, which is above 0.
+fn pause(rate: f64) -> Duration {
+    Duration::try_from_secs_f64(1.0 / rate).map_or(LONGEST_PAUSE, |pause| pause.min(LONGEST_PAUSE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_rate_above_zero_has_a_pause() {
+        for (rate, millis) in [(50.0, 20), (0.5, 2_000), (f64::MAX, 0)] {
+            assert_eq!(pause(rate), Duration::from_millis(millis), "{rate}");
+        }
+        assert_eq!((pause(1e-300), pause(1e-15)), (LONGEST_PAUSE, LONGEST_PAUSE));
+    }
+}

@@ -1,0 +1,185 @@
+//! One operation's connections, and the lock that keeps a second operator away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{Channel, Connection, ErrorKind};
+
+use crate::parked::error::ParkedError;
+use rehop::Error;
+use rehop::internals::Link;
+use rehop::internals::Names;
+use rehop::internals::answer;
+use rehop::internals::channel::open_channel;
+use rehop::internals::look_at;
+use rehop::internals::short;
+use rehop::settings::BrokerSettings;
+
+/// One operation's connections. Whatever ends the operation, also a dropped future, ends them: then the broker has every message that
+/// was taken back, those of one channel in their places.
+pub(crate) struct Session {
+    links: Links,
+    pub(super) connection: Arc<Connection>,
+    /// Keeps the lock.
+    _lock: Channel,
+    pub(super) limit: Duration,
+    /// How long the broker lets a delivery stay unsettled, by the settings.
+    pub(super) ack_timeout: Duration,
+    /// Names this operation.
+    pub(super) run: String,
+    /// Whether the broker gives back without counting: 4.3 and later.
+    pub(super) nack_is_free: bool,
+}
+
+/// The connections. Dropped, they are closed: lapin closes a connection only when nothing refers to it any more, and an operation that
+/// was dropped halfway may leave something that does.
+struct Links {
+    consuming: Arc<Link>,
+    publishing: Arc<Link>,
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        // Without a runtime nothing drives the connections either.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(close(self.consuming.clone(), self.publishing.clone()));
+        }
+    }
+}
+
+async fn close(consuming: Arc<Link>, publishing: Arc<Link>) {
+    tokio::join!(publishing.close(), consuming.close());
+}
+
+impl Session {
+    pub(super) async fn open(broker: &BrokerSettings, names: &Names, queue: &str) -> Result<Self, ParkedError> {
+        let run = format!("{:012x}", rand::random::<u64>() >> 16);
+        let link = |purpose: &str| Arc::new(Link::new(format!("rehop parked {purpose} {run}"), broker.clone()));
+        let links = Links { consuming: link("consuming"), publishing: link("publishing") };
+        let limit = links.consuming.answer_timeout();
+        let connection = links.consuming.start().await?;
+        let lock = lock(&connection, names, queue, limit).await?;
+        let nack_is_free = nack_is_free(&connection, &names.operator_probe(&run), limit).await?;
+        Ok(Self { links, connection, _lock: lock, limit, ack_timeout: broker.consumer_timeout, run, nack_is_free })
+    }
+
+    pub(super) async fn channel(&self) -> Result<Channel, Error> {
+        answer("opening a channel", self.limit, open_channel(&self.connection)).await
+    }
+
+    /// A connection of its own for what publishes: an alarm blocks it.
+    pub(super) async fn publishing_connection(&self) -> Result<Arc<Connection>, Error> {
+        self.links.publishing.start().await
+    }
+
+    /// A channel that confirms.
+    pub(super) async fn publishing_channel(&self) -> Result<Channel, Error> {
+        let connection = self.publishing_connection().await?;
+        answer("opening a channel", self.limit, rehop::internals::channel::open_confirming(&connection)).await
+    }
+
+    /// Whether the broker has stopped reading what is published, as during an alarm.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.links.publishing.state().is_blocked
+    }
+
+    /// How many messages are ready in a queue. `None` if it does not exist, may not be looked at, or does not answer now.
+    pub(super) async fn depth_if_any(&self, queue: &str) -> Result<Option<u64>, Error> {
+        match self.depth(queue).await {
+            Ok(depth) => Ok(Some(depth)),
+            Err(Error::Missing { .. } | Error::Permission { .. } | Error::Unavailable { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How many messages are ready in a queue.
+    ///
+    /// # Errors
+    ///
+    /// Also when its leader does not answer: then this cannot be known.
+    pub(super) async fn depth(&self, queue: &str) -> Result<u64, Error> {
+        let channel = self.channel().await?;
+        let depth = depth(&channel, &short(queue)?, self.limit).await?;
+        let _ = answer("closing a channel", self.limit, channel.close(200, "done".into())).await;
+        Ok(depth)
+    }
+
+    /// # Errors
+    ///
+    /// When a queue does not exist, or may not be looked at.
+    pub(super) async fn exists(&self, queue: &str) -> Result<(), Error> {
+        match self.depth(queue).await {
+            // Its leader does not answer, so there is one.
+            Ok(_) | Err(Error::Unavailable { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn close(self) {
+        close(self.links.consuming.clone(), self.links.publishing.clone()).await;
+    }
+}
+
+pub(super) async fn depth(channel: &Channel, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
+    let what = format!("looking at queue {:?}", queue.as_str());
+    Ok(u64::from(look_at(channel, queue, &what, limit).await?.message_count()))
+}
+
+/// How long the lock is tried: the broker may not have noticed yet that its last owner was killed.
+const LOCK_WITHIN: Duration = Duration::from_secs(2);
+
+async fn lock(connection: &Connection, names: &Names, queue: &str, limit: Duration) -> Result<Channel, ParkedError> {
+    let until = Instant::now() + LOCK_WITHIN;
+    loop {
+        match try_lock(connection, names, queue, limit).await {
+            Err(ParkedError::Busy { .. }) if Instant::now() < until => tokio::time::sleep(LOCK_WITHIN / 20).await,
+            locked => return locked,
+        }
+    }
+}
+
+/// An exclusive queue belongs to its connection, and goes with it.
+async fn try_lock(
+    connection: &Connection,
+    names: &Names,
+    queue: &str,
+    limit: Duration,
+) -> Result<Channel, ParkedError> {
+    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
+    let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+    let name = short(&names.operator_lock(queue))?;
+    let what = format!("declaring queue {:?}", name.as_str());
+    match tokio::time::timeout(limit, channel.queue_declare(name, options, FieldTable::default())).await {
+        Ok(Ok(_)) => Ok(channel),
+        Ok(Err(error)) => Err(match error.kind() {
+            ErrorKind::ProtocolError(answer) if answer.get_id() == 405 => ParkedError::Busy { queue: queue.to_owned() },
+            _ => Error::of_operation(what, &error).into(),
+        }),
+        Err(_) => Err(Error::Timeout { what, limit }.into()),
+    }
+}
+
+/// Whether a nack counts towards no delivery limit. lapin does not tell the broker's version, but 4.3 knows an argument that it accepts
+/// for quorum queues alone, and older versions accept any that they do not know.
+async fn nack_is_free(connection: &Connection, probe: &str, limit: Duration) -> Result<bool, Error> {
+    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
+    let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-delayed-retry-type".into(), AMQPValue::LongString("disabled".into()));
+    let name = short(probe)?;
+    match answer("asking the broker what it can do", limit, channel.queue_declare(name.clone(), options, arguments))
+        .await
+    {
+        Ok(_) => {
+            let deleting = channel.queue_delete(name, QueueDeleteOptions::default());
+            answer("deleting a queue", limit, deleting).await?;
+            let _ = answer("closing a channel", limit, channel.close(200, "done".into())).await;
+            Ok(false)
+        }
+        Err(Error::Refused { .. }) => Ok(true),
+        Err(Error::Permission { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,80 @@
+//! How many messages and consumers queues have, by passive declares.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use lapin::Channel;
+
+use rehop::Error;
+use rehop::internals::Link;
+use rehop::internals::answer;
+use rehop::internals::channel::open_channel;
+use rehop::internals::look_within;
+use rehop::internals::short;
+
+/// How long queues that seem to be empty are doubted, all together: a request has a time limit, and the leaders of many queues may be silent.
+const DOUBTED_FOR: Duration = Duration::from_secs(5);
+
+/// And each of them for this long, so that one slow answer is not enough.
+const DOUBTED_AT_LEAST: Duration = Duration::from_millis(500);
+
+/// What a passive declare tells of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// It exists, with so many messages that no consumer holds.
+    There {
+        ready: u64,
+        consumers: u64,
+    },
+    Missing,
+    /// Why it cannot be looked at.
+    Hidden(String),
+}
+
+/// The depths of these queues.
+///
+/// # Errors
+///
+/// When the broker is unreachable or the connection is lost.
+pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<String, Depth>, Error> {
+    let connection = link.get().await?;
+    let limit = link.answer_timeout();
+    let open = async || answer("opening a channel", limit, open_channel(&connection)).await;
+    let open = async || {
+        open().await.inspect_err(|error| {
+            if error.is_used_up() {
+                link.retire(&connection)
+            }
+        })
+    };
+    let (mut depths, mut channel) = (BTreeMap::new(), open().await?);
+    let doubted_until = Instant::now() + DOUBTED_FOR;
+    for queue in queues {
+        let longest = doubted_until.saturating_duration_since(Instant::now()).max(DOUBTED_AT_LEAST);
+        let depth = match passive(&channel, queue, link, longest).await {
+            Ok(depth) => depth,
+            Err(Error::Lost { what, problem }) => return Err(Error::Lost { what, problem }),
+            Err(error @ Error::Timeout { .. }) => {
+                link.abandon(&connection);
+                return Err(error);
+            }
+            Err(error) => {
+                // Any refusal closes the channel.
+                channel = open().await?;
+                match error {
+                    Error::Missing { .. } => Depth::Missing,
+                    error => Depth::Hidden(error.to_string()),
+                }
+            }
+        };
+        depths.insert(queue.clone(), depth);
+    }
+    let _ = answer("closing a channel", limit, channel.close(200, "done".into())).await;
+    Ok(depths)
+}
+
+async fn passive(channel: &Channel, queue: &str, link: &Link, longest: Duration) -> Result<Depth, Error> {
+    let (name, what) = (short(queue)?, format!("looking at queue {queue:?}"));
+    let queue = look_within(channel, &name, &what, link.answer_timeout(), longest).await?;
+    Ok(Depth::There { ready: queue.message_count().into(), consumers: queue.consumer_count().into() })
+}

@@ -1,0 +1,68 @@
+//! Ports of 127.0.0.1 that belong to a test.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+
+use rand::Rng as _;
+
+use super::error::BrokerError;
+
+/// Below the ports that systems give to outgoing connections and to listeners on port 0.
+const RANGE: std::ops::Range<u16> = 20_000..32_000;
+
+/// A TCP port of 127.0.0.1 that no other test takes while this value lives.
+///
+/// A port that is found free, and is bound only later, may be taken in between. So a claimed port lies where the system gives out none by
+/// itself, and the UDP port of the same number is bound as a sign that it is taken. What listens on it, and when, is up to the test:
+/// until then connections are refused.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    _sign: UdpSocket,
+}
+
+impl Port {
+    /// A port on which nothing listens.
+    ///
+    /// # Errors
+    /// When none is left.
+    pub fn claim() -> Result<Self, BrokerError> {
+        let first = rand::rng().random_range(RANGE);
+        let claimed = (first..RANGE.end).chain(RANGE.start..first).find_map(|number| {
+            let sign = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+            TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+            Some(Self { number, _sign: sign })
+        });
+        claimed.ok_or_else(|| BrokerError::io("find a free port")(std::io::ErrorKind::AddrInUse.into()))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.number).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_claimed_port_is_free_and_no_other_claim_gets_it() {
+        let ports: Vec<Port> = (0..200).map(|_| Port::claim().unwrap()).collect();
+        let numbers: BTreeSet<u16> = ports.iter().map(Port::number).collect();
+        assert_eq!(numbers.len(), ports.len());
+        for port in &ports {
+            assert!(TcpStream::connect(port.address()).is_err(), "{} refuses", port.number());
+        }
+        TcpListener::bind(ports[0].address()).unwrap();
+    }
+}

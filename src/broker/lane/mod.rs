@@ -1,0 +1,147 @@
+//! A confirming channel, and what the broker says on it about the copies that were sent.
+
+pub(crate) mod cause;
+mod outgoing;
+mod returns;
+mod unanswered;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lapin::message::BasicReturnMessage;
+use lapin::protocol::AMQPErrorKind;
+use lapin::{Channel, Confirmation, Connection, ErrorKind};
+
+pub use outgoing::Outgoing;
+use unanswered::Judgement;
+
+use cause::Cause;
+use unanswered::{Reply, Unanswered};
+
+use super::channel::{self, has_lost_numbers, open_confirming};
+use super::queued::queued;
+use crate::error::{describe, is_used_up};
+
+/// A copy of a message, for as long as somebody waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CopyId(pub u64);
+
+/// A confirming channel. No number is used twice, so news of a lane that is gone is told from news of its successor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u64);
+
+/// A confirming channel with the copies that are under way on it.
+pub struct Lane {
+    /// Shared with the copies that are being sent: cloning lapin's channel clones a dozen handles.
+    pub channel: Arc<Channel>,
+    unanswered: Unanswered<Arc<Outgoing>>,
+}
+
+/// How the publishing of one copy ended.
+pub struct PublishResult {
+    pub lane: LaneId,
+    pub id: CopyId,
+    pub result: lapin::Result<Confirmation>,
+}
+
+impl Lane {
+    /// `in_use` is how many lanes the connection has.
+    pub async fn open(connection: Arc<Connection>, in_use: usize) -> lapin::Result<Self> {
+        let opening = open_confirming(&connection).await;
+        if opening.as_ref().is_err_and(is_used_up) && has_lost_numbers(&connection, in_use) {
+            // What is not confirmed is sent again on the next connection.
+            queued(connection.close(200, "no more channels can be opened".into()));
+        }
+        let channel = opening?;
+        Ok(Self { channel: Arc::new(channel), unanswered: Unanswered::new() })
+    }
+
+    /// The returned future sends the copy when it is first polled, and ends with its confirm.
+    pub fn send(
+        &mut self,
+        lane: LaneId,
+        id: CopyId,
+        copy: Arc<Outgoing>,
+    ) -> impl Future<Output = PublishResult> + Send + 'static {
+        self.unanswered.sent(id, copy.clone());
+        let channel = self.channel.clone();
+        async move { PublishResult { lane, id, result: publish(&channel, &copy).await } }
+    }
+
+    /// Judges all results that have arrived by now.
+    pub fn sort_results(&mut self, results: Vec<(CopyId, lapin::Result<Confirmation>)>) -> Judgement {
+        let replies = results.into_iter().map(|(id, result)| (id, reply(result))).collect();
+        self.unanswered.judge(replies, owners)
+    }
+
+    /// Whether every copy sent on it has its result.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.unanswered.is_empty()
+    }
+}
+
+fn reply(result: lapin::Result<Confirmation>) -> Reply<BasicReturnMessage> {
+    match result {
+        Ok(Confirmation::Ack(returned)) => Reply::Ack(returned),
+        Ok(Confirmation::Nack(returned)) => Reply::Nack(returned),
+        Ok(Confirmation::NotRequested) => Reply::Failed(Cause::of("confirms are off")),
+        Err(error) => Reply::Failed(cause(&error)),
+    }
+}
+
+/// The copies that a returned message may be: those with its content; failing that, those to its exchange; failing that, all.
+fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessage) -> Vec<CopyId> {
+    let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
+        let mut owners: Vec<_> = under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
+        owners.sort_unstable();
+        owners
+    };
+    let is_to_its_exchange = |copy: &Outgoing| copy.exchange == message.exchange;
+    let is_it = |copy: &Outgoing| {
+        is_to_its_exchange(copy)
+            && copy.routing_key == message.routing_key
+            && copy.body == message.data
+            && copy.properties() == message.properties
+    };
+    [having(&is_it), having(&is_to_its_exchange)]
+        .into_iter()
+        .find(|owners| !owners.is_empty())
+        .unwrap_or_else(|| having(&|_| true))
+}
+
+async fn publish(channel: &Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {
+    let (exchange, routing_key) = (copy.exchange.clone(), copy.routing_key.clone());
+    channel::publish(channel, exchange, routing_key, &copy.body, copy.properties(), copy.mandatory).await
+}
+
+/// The cause of an end, from lapin's error. A copy that lapin cannot write ends the connection, as one that the broker cannot read
+/// does.
+pub(crate) fn cause(error: &lapin::Error) -> Cause {
+    let code = match error.kind() {
+        ErrorKind::ProtocolError(answer) => Some(answer.get_id()),
+        ErrorKind::SerialisationError(_) => Some(501),
+        _ => None,
+    };
+    Cause { code, text: describe(error) }
+}
+
+/// Whether this error closed only a channel: one of AMQP's soft errors.
+pub(crate) fn closes_only_a_channel(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_channel_is_told_from_the_end_of_a_connection() {
+        let error =
+            |kind: AMQPErrorKind| lapin::Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, "why".into())));
+        assert!(closes_only_a_channel(&error(AMQPSoftError::PRECONDITIONFAILED.into())));
+        assert!(!closes_only_a_channel(&error(AMQPHardError::FRAMEERROR.into())));
+        assert!(!closes_only_a_channel(&ErrorKind::MissingHeartbeatError.into()));
+    }
+}

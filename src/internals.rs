@@ -1,0 +1,28 @@
+//! What the operator's packages share with the library: the broker, the headers, the names of queues and exchanges.
+//!
+//! No part of the API. It changes in any release, so those packages pin the exact version.
+
+pub use crate::broker::acks::{Ack, SettledTags};
+pub use crate::broker::answer::answer;
+pub use crate::broker::channel;
+pub use crate::broker::connection::Link;
+pub use crate::broker::declare::table;
+pub use crate::broker::lane::{CopyId, Lane, LaneId, Outgoing, PublishResult};
+pub use crate::broker::look::{look_at, look_within};
+pub use crate::broker::name::short;
+pub use crate::broker::open::password;
+pub use crate::broker::queued::queued;
+pub use crate::error::{describe, namespace_of};
+pub use crate::message::Address;
+pub use crate::retry::ledger::{Replay, cut};
+pub use crate::settings::address::{InvalidUrl, uris};
+pub use crate::settings::resolve::{QueueConfig, Resolved};
+pub use crate::telemetry::propagation::parse as parse_traceparent;
+pub use crate::telemetry::values::Values;
+pub use crate::topology::{CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, discarded};
+pub use crate::wire::{HeadersTooLarge, names, parked as at_rest, receipt, table_size};
+
+/// The names of attributes and metrics.
+pub mod attributes {
+    pub use crate::telemetry::names::*;
+}

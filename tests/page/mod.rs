@@ -1,9 +1,0 @@
-mod acting;
-mod browser;
-mod door;
-mod ending;
-mod http;
-mod looking;
-mod sights;
-mod stock;
-mod tool;
