@@ -25,23 +25,19 @@ const LAYERS: &[&str] = &[
     "topology",
     "error",
     "broker",
-    "management",
-    "doctor",
     "status",
     "publish",
     "telemetry",
     "monitoring",
     "publisher",
-    "parked",
     "shutdown",
     "consumer",
     "consume",
     "service",
-    "ui",
 ];
 
 /// Modules beside the library's layers. They may import anything, but no layer imports them.
-const APART: &[&str] = &["cli", "testing", "docs", "inputs", "lib", "main"];
+const APART: &[&str] = &["testing", "docs", "inputs", "internals", "lib"];
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
 

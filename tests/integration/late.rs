@@ -5,6 +5,7 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop::{Failure, Reason};
 use rehop_testing::{Broker, Received, eventually};
+use tokio::sync::OnceCell;
 
 use crate::support::frame_hold::Held;
 use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
@@ -13,17 +14,25 @@ use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
 /// is over by then.
 const HELD_BACK: Duration = Duration::from_secs(1);
 
-/// A queue of rehop's own with this ack timeout. `None` where the broker is not ours, so that its parked queue cannot be filled.
+/// A broker of these tests' own. Others try every three minutes to dead-letter what was refused; this one does so each second.
+async fn impatient_broker() -> &'static Broker {
+    static BROKER: OnceCell<Broker> = OnceCell::const_new();
+    let start = async || {
+        let broker = Broker::builder().own().start().await.unwrap();
+        let sooner = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).";
+        broker.rabbitmqctl(&["eval", sooner]).await.unwrap();
+        broker
+    };
+    BROKER.get_or_init(start).await
+}
+
+/// A queue of rehop's own with this ack timeout. `None` where only a broker's address is known, so that no parked queue can be filled.
 async fn own(test: &str, ack_timeout: Duration) -> Option<Fixture> {
-    let broker = Broker::shared().await;
-    if !broker.is_ours() {
-        not_tried("a full parked queue, because the broker is not ours");
+    if !Broker::shared().await.has_rabbitmqctl() {
+        not_tried("a full parked queue, because rabbitmqctl cannot be run");
         return None;
     }
-    // The broker tries again every three minutes to dead-letter what was refused; here it does so sooner.
-    let sooner = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).";
-    broker.rabbitmqctl(&["eval", sooner]).await.unwrap();
-    let mut fixture = Fixture::new(test).await;
+    let mut fixture = Fixture::on(impatient_broker().await, test).await;
     fixture.settings.broker.consumer_timeout = ack_timeout;
     // A busy machine may take a while to connect again.
     fixture.settings.broker.timeout = Duration::from_secs(10);
@@ -60,7 +69,7 @@ async fn are_held_by_the_broker(fixture: &Fixture, count: usize) {
     let held = format!("{}\t{count}\t0\t0", fixture.queue);
     let counts = ["list_queues", "name", "messages", "messages_ready", "messages_unacknowledged"];
     eventually(SOON, "the broker holds what it cannot park", async || {
-        let queues = Broker::shared().await.rabbitmqctl(&counts).await.map_err(|error| error.to_string())?;
+        let queues = impatient_broker().await.rabbitmqctl(&counts).await.map_err(|error| error.to_string())?;
         if queues.lines().any(|line| line == held) { Ok(true) } else { Err(queues) }
     })
     .await

@@ -204,8 +204,9 @@ async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_de
     assert_eq!((parked.text(), &parked.headers["x-death"][0]["reason"]), ("a1".to_owned(), &"delivery_limit".into()));
     eventually(SOON, "the next one follows", async || seen.all().iter().any(|(body, _)| body == "a2")).await.unwrap();
     let (seen, summary) = (seen.all(), run.stop().await);
-    // On a busy machine the broker may be the first to take it back once more, which it does not count.
-    let attempts = 3 + summary.taken_back as usize;
+    // Where the broker is the first to take it back, that is not counted. How often depends on how busy the machine is.
+    let attempts = seen.len() - 1;
+    assert!(attempts >= 3, "as many as the limit allows: {attempts}");
     assert_eq!(bodies(&seen), [vec!["a1"; attempts], vec!["a2"]].concat());
     assert!(summary.taken_back >= 1 && summary.handled == 1, "{summary}");
 }
@@ -214,8 +215,8 @@ async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_de
 /// back itself; from then on the session gives back all that it holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_an_ordered_queue_no_message_overtakes_one_whose_copy_is_refused_for_longer_than_the_ack_timeout() {
-    if is_before_4_3().await || !Broker::shared().await.is_ours() {
-        return not_tried("copies refused past a short ack timeout, because the broker is not ours or older than 4.3");
+    if is_before_4_3().await || !Broker::shared().await.has_rabbitmqctl() {
+        return not_tried("copies refused past a short ack timeout, because rabbitmqctl cannot be run or older than 4.3");
     }
     let mut fixture = ordered("order-refused", Order::RoutingKey, &[100]).await;
     declare_existing(&mut fixture, 30, 3_000).await;

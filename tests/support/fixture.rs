@@ -12,8 +12,10 @@ use tokio::sync::Semaphore;
 use super::frame_hold::{FrameHold, Held};
 use super::{Log, Running, SOON, millis};
 
-/// One test's part of the shared broker.
+/// One test's part of a broker.
 pub(crate) struct Fixture {
+    /// `None` for a fixture that knows only the broker's address.
+    broker: Option<&'static Broker>,
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) queue: String,
@@ -24,9 +26,13 @@ impl Fixture {
     /// The body of the messages with which [`fill_parked`](Self::fill_parked) fills the parked queue.
     pub(crate) const FILLS: &str = "fills";
 
-    /// A namespace with one queue, and waits of 100 and 200 ms.
+    /// A namespace with one queue on the shared broker, and waits of 100 and 200 ms.
     pub(crate) async fn new(test: &str) -> Self {
-        Self::at(test, Broker::shared().await.amqp_url()).await
+        Self::on(Broker::shared().await, test).await
+    }
+
+    pub(crate) async fn on(broker: &'static Broker, test: &str) -> Self {
+        Self { broker: Some(broker), ..Self::at(test, broker.amqp_url()).await }
     }
 
     pub(crate) async fn at(test: &str, url: &str) -> Self {
@@ -36,7 +42,12 @@ impl Fixture {
         settings.broker.url = Secret::from(url);
         settings.retry.delays = millis([100, 200]);
         settings.retry.immediate = Some(0);
-        Self { client: Client::connect(url).await.unwrap(), settings, queue: namespace.queue("orders"), namespace }
+        let (client, queue) = (Client::connect(url).await.unwrap(), namespace.queue("orders"));
+        Self { broker: None, client, settings, queue, namespace }
+    }
+
+    fn broker(&self) -> &'static Broker {
+        self.broker.expect("this fixture knows only an address")
     }
 
     /// A fixture whose services reach the shared broker through a proxy. Its client does not.
@@ -48,7 +59,7 @@ impl Fixture {
 
     /// Services that are started from now on connect through this proxy.
     pub(crate) async fn put_behind_proxy(&mut self) -> Proxy {
-        let url = Broker::shared().await.amqp_url();
+        let url = self.broker().amqp_url();
         let proxy = Proxy::start(url).await.unwrap();
         self.settings.broker.url = Secret::from(proxy.url_for(url).unwrap());
         proxy
@@ -58,7 +69,7 @@ impl Fixture {
     pub(crate) async fn put_behind_frame_hold(&mut self, held: Held) -> (Proxy, FrameHold) {
         let proxy = self.put_behind_proxy().await;
         let hold = FrameHold::start(proxy.address(), held).await;
-        let url = proxy.url_for(Broker::shared().await.amqp_url()).unwrap();
+        let url = proxy.url_for(self.broker().amqp_url()).unwrap();
         self.settings.broker.url = Secret::from(url.replace(&proxy.address(), hold.address()));
         (proxy, hold)
     }
@@ -194,15 +205,14 @@ impl Fixture {
         Topology::of(&settings).unwrap().declare(&settings).await.unwrap();
     }
 
-    /// Sets a policy for one queue of the shared broker, until [`clear_policy`](Self::clear_policy).
+    /// Sets a policy for one queue, until [`clear_policy`](Self::clear_policy).
     pub(crate) async fn set_policy(&self, queue: &str, definition: &str) {
         let pattern = format!("^{}$", queue.replace('.', "\\."));
-        let broker = Broker::shared().await;
-        broker.rabbitmqctl(&["set_policy", queue, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+        self.broker().rabbitmqctl(&["set_policy", queue, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
     }
 
     pub(crate) async fn clear_policy(&self, queue: &str) {
-        Broker::shared().await.rabbitmqctl(&["clear_policy", queue]).await.unwrap();
+        self.broker().rabbitmqctl(&["clear_policy", queue]).await.unwrap();
     }
 
     /// Fills the parked queue: it refuses messages until its policy is [cleared](Self::clear_policy).
@@ -213,10 +223,10 @@ impl Fixture {
         eventually(SOON, "the parked queue is full", fills).await.unwrap();
     }
 
-    /// Services that are started from now on have a user with only these permissions on the shared broker: configure, write, read.
+    /// Services that are started from now on have a user with only these permissions: configure, write, read.
     pub(crate) async fn limit(&mut self, user: &str, permissions: [&str; 3]) {
         let user = format!("{user}-{}", self.namespace.name());
-        Broker::shared().await.rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
+        self.broker().rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
         self.settings.broker.username = Some(user);
         self.settings.broker.password = Some(Secret::from("pass"));
         self.allow(permissions).await;
@@ -226,7 +236,7 @@ impl Fixture {
     pub(crate) async fn allow(&self, [configure, write, read]: [&str; 3]) {
         let user = self.settings.broker.username.as_deref().expect("the user is limited");
         let set = ["set_permissions", user, configure, write, read];
-        Broker::shared().await.rabbitmqctl(&set).await.unwrap();
+        self.broker().rabbitmqctl(&set).await.unwrap();
     }
 
     /// The retry settings of the queue.

@@ -24,7 +24,7 @@ async fn the_variables_decide_on_endpoints_and_the_services_name() {
         ("RUST_LOG", "trace".to_owned()),
     ];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let test = "telemetry::environment::the_variables_decide_on_endpoints_and_the_services_name";
+    let test = "environment::the_variables_decide_on_endpoints_and_the_services_name";
     if alone(test, &variables).await {
         return work().await;
     }
@@ -39,7 +39,7 @@ async fn the_variables_decide_on_endpoints_and_the_services_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_programs_name_for_the_service_is_the_default_and_each_instance_is_unique() {
     let collector = Collector::start();
-    let test = "telemetry::environment::the_programs_name_for_the_service_is_the_default_and_each_instance_is_unique";
+    let test = "environment::the_programs_name_for_the_service_is_the_default_and_each_instance_is_unique";
     for _ in 0..2 {
         if alone(test, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url()), ("OTEL_LOGS_EXPORTER", "none")]).await {
             return work().await;
@@ -66,7 +66,7 @@ async fn a_disabled_sdk_exports_nothing() {
     let collector = Collector::start();
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()), ("OTEL_SDK_DISABLED", "true".to_owned())];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    if alone("telemetry::environment::a_disabled_sdk_exports_nothing", &variables).await {
+    if alone("environment::a_disabled_sdk_exports_nothing", &variables).await {
         return work().await;
     }
     assert!(collector.arrived().requests.is_empty());
@@ -83,7 +83,7 @@ async fn grpc_can_be_chosen_and_its_shutdown_does_not_hang() {
         ("OTEL_METRICS_EXPORTER", "none"),
         ("OTEL_LOGS_EXPORTER", "none"),
     ];
-    if alone("telemetry::environment::grpc_can_be_chosen_and_its_shutdown_does_not_hang", &variables).await {
+    if alone("environment::grpc_can_be_chosen_and_its_shutdown_does_not_hang", &variables).await {
         let started = Instant::now();
         work().await;
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
@@ -99,7 +99,7 @@ async fn a_collector_that_is_unreachable_or_without_tls_is_reported_in_time_and_
     let collector = Collector::start();
     let closed = Collector::start();
     closed.kill();
-    let test = "telemetry::environment::a_collector_that_is_unreachable_or_without_tls_is_reported_in_time_and_by_name";
+    let test = "environment::a_collector_that_is_unreachable_or_without_tls_is_reported_in_time_and_by_name";
     if !alone(test, &[("OTEL_METRICS_EXPORTER", "none")]).await {
         return;
     }

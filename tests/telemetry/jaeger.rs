@@ -20,7 +20,7 @@ async fn jaeger_shows_the_chain_as_one_trace() {
         return not_tried(&format!("Jaeger; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} is available"));
     }
     let variables = [("OTEL_METRICS_EXPORTER", "none"), ("OTEL_LOGS_EXPORTER", "none")];
-    if !alone("telemetry::jaeger::jaeger_shows_the_chain_as_one_trace", &variables).await {
+    if !alone("jaeger::jaeger_shows_the_chain_as_one_trace", &variables).await {
         return;
     }
     let (otlp, queries) = (ContainerPort::Tcp(4318), ContainerPort::Tcp(16686));

@@ -23,8 +23,8 @@ impl Lifetime {
     const fn default_filter(self) -> &'static str {
         match self {
             Self::LongRunning => "rehop=info",
-            // `rehop::cli` says that a signal was heard, and `rehop_operator::parked` what is done to messages, and why.
-            Self::OneShot => "rehop=warn,rehop::cli=info,rehop_operator::parked=info",
+            // `rehop::signals` says that a signal was heard, and `rehop_operator::parked` what is done to messages, and why.
+            Self::OneShot => "rehop=warn,rehop::signals=info,rehop_operator::parked=info",
         }
     }
 }

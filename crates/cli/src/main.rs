@@ -31,7 +31,7 @@ use options::{Options, Usage};
 /// A failed message is retried immediately, then after waits in queues of the broker, and ends up either handled or parked with
 /// its history. `relay` does this for any HTTP endpoint; the other commands show and prepare what a service needs, and publish messages.
 #[derive(Debug, Parser)]
-#[command(version, after_long_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "rehop", version, after_long_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
     options: Options,

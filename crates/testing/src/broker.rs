@@ -104,6 +104,12 @@ impl Broker {
         !matches!(self.kind, Kind::External | Kind::Attached(_))
     }
 
+    /// Whether [`rabbitmqctl`](Self::rabbitmqctl) can be run: on all but brokers of which only the address is known.
+    #[must_use]
+    pub fn has_rabbitmqctl(&self) -> bool {
+        !matches!(self.kind, Kind::External)
+    }
+
     /// A small client with a connection of its own.
     ///
     /// # Errors

@@ -391,19 +391,15 @@ impl Client {
 
     async fn get_up_to(&self, queue: &str, count: usize, received: &mut Vec<Received>) -> Result<(), ClientError> {
         let name = short(queue)?;
-        self.once(
-            || format!("get from queue {queue}"),
-            async |channel| {
-                while received.len() < count {
-                    let Some(message) = channel.basic_get(name.clone(), BasicGetOptions { no_ack: true }).await? else {
-                        break;
-                    };
-                    received.push(Received::new(message.delivery));
-                }
-                Ok(())
-            },
-        )
-        .await
+        let what = || format!("get from queue {queue}");
+        let channel = answer(what, open_channel(&self.connection)).await?;
+        while received.len() < count {
+            // Each answer has its own time limit: a get that is given up loses the message that it is about to take.
+            let got = answer(what, channel.basic_get(name.clone(), BasicGetOptions { no_ack: true })).await?;
+            let Some(message) = got else { break };
+            received.push(Received::new(message.delivery));
+        }
+        answer(what, channel.close(200, "done".into())).await
     }
 
     /// Runs an operation on a channel of its own, because an error closes the channel on which it happens.

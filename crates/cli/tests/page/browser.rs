@@ -124,7 +124,7 @@ impl Browser {
 
     /// What axe-core finds that is serious. `None`, loudly, if its file is not there.
     pub(crate) async fn violations(&self) -> Option<Vec<String>> {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/target/axe.min.js");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/axe.min.js");
         let Ok(axe) = std::fs::read_to_string(file) else {
             assert!(std::env::var_os("REHOP_TEST_BROWSER").is_none(), "there is no {file}");
             not_tried(&format!("accessibility, because there is no {file}; see make test-page"));
