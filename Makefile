@@ -6,7 +6,6 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 VERSIONS := 3.10 4.0 4.3
-FEATURES := tls-ring tls-aws-lc otlp monitoring doctor ui anyhow eyre tower testing cli
 CARGO ?= cargo
 VERDICT := tests/scripts/verdict
 
@@ -15,24 +14,32 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r target what; do printf '  make %-16s %s\n' "$$target" "$$what"; done
 
 .PHONY: demo
-demo: broker ## see rehop work on a real broker, in about a minute; options in ARGS, such as ARGS=--help
-	@$(VERDICT) demo $(CARGO) run --release --features cli --example demo -- $(ARGS)
+demo: toolchain broker ## see rehop work on a real broker; options in ARGS, such as ARGS=--help
+	@echo 'demo: building it, which takes a few minutes the first time'
+	@$(CARGO) build --locked --quiet -p rehop-demo
+	@echo 'demo: built; the scenario takes about 35 s'
+	@$(VERDICT) demo $(CARGO) run --locked --quiet -p rehop-demo -- $(ARGS)
 
 .PHONY: test
-test: broker ## run all tests on a real broker
-	@$(VERDICT) test $(MAKE) run-tests
+test: toolchain broker ## run all tests on a real broker
+	@$(VERDICT) test tests/scripts/test
 
-# Plain `cargo test`, which also runs the examples in the documentation.
-.PHONY: run-tests
-run-tests:
-	$(CARGO) test --features cli
+# TESTS='retry::' selects tests by name, TESTS="-E 'binary(integration)'" as `cargo nextest run` does.
+TESTS ?=
+.PHONY: tests
+tests: toolchain broker ## run the tests that TESTS selects, such as TESTS=retry::
+	@$(VERDICT) tests tests/scripts/test selected $(TESTS)
 
 # The other tests of the page need no browser, and `make test` runs them all; without a browser it says what was not tried.
 .PHONY: test-page
-test-page: broker ## test the page of `rehop ui` in a real browser; PICTURES=1 also writes the README's pictures
+test-page: toolchain broker ## test the page of `rehop ui` in a real browser; PICTURES=1 also writes the README's pictures
 	@tests/scripts/browser
 	@$(VERDICT) test-page env REHOP_TEST_BROWSER=required $(if $(PICTURES),REHOP_TEST_PICTURES=1) \
-		$(CARGO) test --features cli --test page
+		tests/scripts/test selected -E 'binary(page)'
+
+.PHONY: toolchain
+toolchain:
+	@tests/scripts/toolchain
 
 .PHONY: broker
 broker: ## make sure that a RabbitMQ is available for the tests
@@ -42,28 +49,21 @@ broker: ## make sure that a RabbitMQ is available for the tests
 images: ## pull or build the images of all tested RabbitMQ versions
 	@tests/scripts/broker images $(VERSIONS)
 
-# Selects among the tests in tests/, as for `cargo test`; `--test suite integration::` takes a quarter of the time.
-VERSION_TESTS := --test '*'
+# The tests whose outcome depends on the broker's version: the profile `versions` in .config/nextest.toml names them.
 .PHONY: versions
-versions: images ## run the tests against each RabbitMQ version
-	@$(VERDICT) 'versions $(VERSIONS)' $(MAKE) $(VERSIONS:%=on-%)
-
-# The unit tests and the documentation do not depend on the broker's version, so only `make test` runs them.
-.PHONY: $(VERSIONS:%=on-%)
-$(VERSIONS:%=on-%): on-%:
-	@echo "versions: RabbitMQ $*"
-	REHOP_TEST_RABBITMQ_TAG=$*-management $(CARGO) test --features cli $(VERSION_TESTS)
+versions: toolchain images ## run the tests whose outcome depends on the broker's version against each version in VERSIONS
+	@$(VERDICT) 'versions $(VERSIONS)' tests/scripts/each-version $(VERSIONS)
 
 # Clusters run the first version. `make faults FAULT_VERSIONS=` uses the one broker that `make broker` finds.
 FAULT_VERSIONS ?= 4.3 4.0 3.10
 .PHONY: faults
-faults: $(if $(FAULT_VERSIONS),fault-images,broker) ## run the whole fault suite on each RabbitMQ version
-	@$(VERDICT) faults $(MAKE) run-faults
+faults: toolchain $(if $(FAULT_VERSIONS),fault-images,broker) ## run the whole fault suite, in its long form, on each RabbitMQ version
+	@$(VERDICT) faults env REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' \
+		$(CARGO) test --locked --release -p rehop-tests --test faults
 
-# The properties come first, because they need no broker.
-.PHONY: run-faults
-run-faults: run-inputs
-	REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' $(CARGO) test --release --features cli --test faults
+.PHONY: fault-images
+fault-images:
+	@tests/scripts/broker images $(FAULT_VERSIONS)
 
 # The properties of headers and decisions try about 20,000 random inputs in `make test`; INPUTS_FACTOR times as many are twelve
 # million. The inputs of the inbox and the outbox are whole simulated worlds and take longer: 560 in `make test`, WORLDS_FACTOR
@@ -72,12 +72,12 @@ INPUTS_FACTOR := 600
 WORLDS_FACTOR := 50
 INPUTS_AT_LEAST := 10000000
 .PHONY: inputs
-inputs: ## run ten million random inputs through the property tests; part of `make faults`
+inputs: toolchain ## run ten million random inputs through the property tests
 	@$(VERDICT) inputs $(MAKE) run-inputs
 
 .PHONY: run-inputs
 run-inputs:
-	REHOP_TEST_INPUTS=$(INPUTS_FACTOR) REHOP_TEST_WORLDS=$(WORLDS_FACTOR) $(CARGO) test --release --features cli --lib 2>&1 | tests/scripts/inputs $(INPUTS_AT_LEAST)
+	REHOP_TEST_INPUTS=$(INPUTS_FACTOR) REHOP_TEST_WORLDS=$(WORLDS_FACTOR) $(CARGO) test --locked --release --workspace --lib 2>&1 | tests/scripts/inputs $(INPUTS_AT_LEAST)
 
 # MUTANTS='^src/retry' selects mutants by name, SINCE=main those on lines changed since that revision.
 MUTANTS ?=
@@ -85,23 +85,24 @@ MUTANTS ?=
 mutants: ## change the code that decides what becomes of a delivery, one place at a time, and check that a unit test notices
 	@SINCE='$(SINCE)' $(VERDICT) mutants tests/scripts/mutants $(if $(MUTANTS),'$(MUTANTS)')
 
-.PHONY: fault-images
-fault-images:
-	@tests/scripts/broker images $(FAULT_VERSIONS)
+# Everything that `make test` and CI leave out.
+.PHONY: nightly
+nightly: toolchain ## run everything that takes hours: all faults, all versions, random inputs, mutants since SINCE, features, the oldest Rust
+	@$(VERDICT) nightly tests/scripts/nightly
 
 .PHONY: bench
-bench: broker ## run the throughput benchmark against raw lapin
-	@$(VERDICT) bench $(CARGO) bench --features cli --bench throughput
+bench: toolchain broker ## run the throughput benchmark against raw lapin; options in ARGS
+	@$(VERDICT) bench $(CARGO) run --locked --release -p rehop-bench -- $(ARGS)
 
 .PHONY: lint
-lint: ## check formatting, clippy, documentation and observability/
+lint: toolchain ## check formatting, clippy, documentation and observability/
 	@$(VERDICT) lint $(MAKE) run-lints
 
 .PHONY: run-lints
 run-lints:
-	$(CARGO) fmt --check
-	$(CARGO) clippy --all-targets --features cli -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --features cli,testing,tower
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	@PATH="$$(tests/scripts/promtool):$$PATH" observability/check
 
 # DENY='bans licenses sources' leaves out the advisories, whose database comes from the network.
@@ -109,7 +110,7 @@ DENY ?= all
 .PHONY: deny
 deny: ## check the dependencies: licences, bans, sources and advisories
 	@command -v cargo-deny >/dev/null || { echo 'make deny needs cargo-deny: cargo install cargo-deny --locked' >&2; exit 1; }
-	@$(VERDICT) 'deny $(DENY)' $(CARGO) deny --all-features check --hide-inclusion-graph $(DENY)
+	@$(VERDICT) 'deny $(DENY)' $(CARGO) deny --workspace --all-features check --hide-inclusion-graph $(DENY)
 
 # The newest release is the newest tag such as v0.1.0. Before there is one, BASELINE=main compares with a branch.
 BASELINE ?= $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null)
@@ -118,17 +119,15 @@ semver: ## compare the public API with the newest release, or with the git revis
 	@command -v cargo-semver-checks >/dev/null || { echo 'make semver needs cargo-semver-checks: cargo install cargo-semver-checks --locked' >&2; exit 1; }
 	@test -n '$(BASELINE)' || { echo 'make semver: no release has a tag yet, so name a git revision to compare with: make semver BASELINE=main' >&2; exit 1; }
 	@echo 'semver: comparing the public API of the working tree with $(BASELINE), $(shell git log -1 --format='%h of %cs' '$(BASELINE)' 2>/dev/null)'
-	@$(VERDICT) 'semver against $(BASELINE)' $(CARGO) semver-checks --baseline-rev '$(BASELINE)'
+	@$(VERDICT) 'semver against $(BASELINE)' $(CARGO) semver-checks --workspace --baseline-rev '$(BASELINE)'
 
+# A service may embed the library without TLS, with its defaults, or with everything. FEATURES=all tries each feature of each package.
+FEATURES ?= all
 .PHONY: check-features
-check-features: ## check that each feature compiles alone
-	@$(VERDICT) check-features $(MAKE) run-check-features
+check-features: toolchain ## check that each feature of each package compiles alone
+	@$(VERDICT) 'check-features $(FEATURES)' tests/scripts/check-features $(FEATURES)
 
-# The library may be built without TLS, so it must also compile without any feature.
-.PHONY: run-check-features
-run-check-features:
-	$(CARGO) check --no-default-features
-	@for feature in $(FEATURES); do \
-		echo "$(CARGO) check --no-default-features --features $$feature"; \
-		$(CARGO) check --no-default-features --features "$$feature"; \
-	done
+.PHONY: package
+package: toolchain ## check that each package can be published, in the order in which they depend on each other
+	@$(VERDICT) package $(CARGO) package --locked --workspace --exclude rehop-bench --exclude rehop-demo \
+		--exclude rehop-examples --exclude rehop-example-inbox --exclude rehop-tests $(if $(DIRTY),--allow-dirty)

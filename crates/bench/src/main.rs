@@ -1,6 +1,6 @@
 //! Compares rehop with raw lapin on one real broker: throughput, lateness, and what happens to each message.
 //!
-//! `make bench`, or `cargo bench --features cli --bench throughput -- [--quick] [--rounds N] [CASE]...`; `--help` lists the cases.
+//! `make bench ARGS="[--quick] [--rounds N] [CASE]..."`; `--help` lists the cases.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may panic, and so may its helpers")]
 #![allow(

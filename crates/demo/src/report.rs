@@ -224,8 +224,8 @@ pub(crate) const NEXT: &str = "\nWhat to try next\n  \
     make demo ARGS='--messages 2000'                with more orders\n  \
     make demo ARGS='--tag 3.10-management'          on another version of RabbitMQ\n  \
     make demo ARGS='--otlp http://127.0.0.1:4318'   with the traces in your own collector\n  \
-    cargo run --features cli -- --help              the relay and the topology commands, for your own broker\n  \
-    cargo run --release --features cli --example demo -- --json   as JSON\n";
+    cargo run -p rehop-cli -- --help                the relay and the topology commands, for your own broker\n  \
+    make demo ARGS=--json                           as JSON\n";
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut settings = rehop::Settings::load()?;
 //! settings.queue_mut("orders");
-//! let page = rehop::ui::start(&settings, rehop::ui::Options::default()).await?;
+//! let page = rehop_page::start(&settings, rehop_page::Options::default()).await?;
 //! println!("open {}", page.address());
 //! rehop::shutdown_signal().await;
 //! page.shutdown().await;

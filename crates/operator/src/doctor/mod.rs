@@ -12,7 +12,7 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut settings = rehop::Settings::load()?;
 //! settings.queue_mut("orders");
-//! let report = rehop::doctor::examine(&settings).await?;
+//! let report = rehop_operator::doctor::examine(&settings).await?;
 //! for finding in &report.findings {
 //!     println!("{}: {}, {}", finding.object, finding.seen, finding.remedy);
 //! }

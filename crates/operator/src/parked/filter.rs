@@ -145,8 +145,8 @@ impl<'a> Content<'a> {
 /// not be quoted. `*` in a path is any one field or element, `**` any number of them. A body that is not JSON has no fields.
 ///
 /// ```
-/// let condition: rehop::parked::Condition = "body.customer == \"x\"".parse()?;
-/// assert!("customer = x".parse::<rehop::parked::Condition>().is_err());
+/// let condition: rehop_operator::parked::Condition = "body.customer == \"x\"".parse()?;
+/// assert!("customer = x".parse::<rehop_operator::parked::Condition>().is_err());
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]

@@ -60,7 +60,7 @@ const NO_REASON: &str = " <unknown status code>";
 /// control characters become single spaces.
 ///
 /// ```
-/// use rehop::parked::normalise;
+/// use rehop_operator::parked::normalise;
 /// assert_eq!(normalise("order 4711 not found"), normalise("order 12 not found"));
 /// assert_eq!(normalise("no customer \"Ada\" in 10.0.0.7"), "no customer '…' in <n>.<n>.<n>.<n>");
 /// assert_eq!(normalise("order 7: 503 Service Unavailable"), "order <n>: 503 Service Unavailable");

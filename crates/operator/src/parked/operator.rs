@@ -32,7 +32,7 @@ use rehop::settings::{BrokerSettings, TopologyMode};
 /// after a look at more than 256 messages perhaps in another order: then the broker closes several channels, in an order of its own.
 ///
 /// ```no_run
-/// use rehop::parked::{ListRequest, Parked, Place, ReplayRequest};
+/// use rehop_operator::parked::{ListRequest, Parked, Place, ReplayRequest};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let parked = Parked::open(&rehop::Settings::load()?, Place::queue("orders"))?;
