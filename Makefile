@@ -102,7 +102,7 @@ lint: toolchain ## check formatting, clippy, documentation and observability/
 run-lints:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
 	@PATH="$$(tests/scripts/promtool):$$PATH" observability/check
 
 # DENY='bans licenses sources' leaves out the advisories, whose database comes from the network.

@@ -1,4 +1,4 @@
-//! The layout of the source: no files import each other in a circle, and no layer imports a higher one.
+//! The layout of the sources: no files of a package import each other in a circle, and no layer of the library imports a higher one.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
@@ -42,8 +42,8 @@ const APART: &[&str] = &["testing", "docs", "inputs", "internals", "lib"];
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Each source file's module path, and the files that it imports, without tests.
-fn imports() -> Imports {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
+fn imports(sources: &str) -> Imports {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(sources);
     let mut files = Vec::new();
     collect(&root, &mut files);
     let modules: BTreeMap<String, PathBuf> = files.into_iter().map(|file| (module(&root, &file), file)).collect();
@@ -57,7 +57,7 @@ fn imports() -> Imports {
             (module.clone(), imported.collect())
         })
         .collect();
-    assert!(found.values().map(BTreeSet::len).sum::<usize>() > 100, "imports were found");
+    assert!(found.values().map(BTreeSet::len).sum::<usize>() > 10, "imports were found in {sources}");
     found
 }
 
@@ -124,7 +124,7 @@ fn layer(module: &str) -> Option<usize> {
 #[test]
 fn every_file_is_on_a_layer_and_imports_no_higher_one() {
     let mut wrong = Vec::new();
-    for (module, imported) in imports() {
+    for (module, imported) in imports("src") {
         let top = module.split("::").next().unwrap();
         if APART.contains(&top) {
             continue;
@@ -145,10 +145,12 @@ fn every_file_is_on_a_layer_and_imports_no_higher_one() {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let imports = imports();
-    let mut done = BTreeSet::new();
-    for module in imports.keys() {
-        walk(module, &imports, &mut Vec::new(), &mut done);
+    for package in ["src", "crates/operator/src", "crates/page/src", "crates/cli/src", "crates/testing/src"] {
+        let imports = imports(package);
+        let mut done = BTreeSet::new();
+        for module in imports.keys() {
+            walk(module, &imports, &mut Vec::new(), &mut done);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::queued::queued;
 ///
 /// # Errors
 ///
-/// When the connection is lost, or has no number left. [`is_used_up`](crate::error::is_used_up) recognises the latter; the connection
+/// When the connection is lost, or has no number left. `is_used_up` in `error` recognises the latter; the connection
 /// then has to be replaced.
 pub async fn open_channel(connection: &Connection) -> lapin::Result<Channel> {
     loop {

@@ -111,7 +111,7 @@
 //! | `messaging.process.duration` | s, histogram | queue, system, operation, error | one run of a handler |
 //! | `rehop.settled` | counter | queue, `rehop.outcome`; `rehop.defer` if the handler deferred it | what happened to deliveries |
 //! | `rehop.parked` | counter | queue, `rehop.reason` | messages that rehop parked, or rejected so that the broker parks them without a copy; not those that the broker parks at the delivery limit |
-//! | `rehop.parked.moved` | counter | `rehop.operation`; `rehop.parked_queue`: where they rested, or for `import` and `restore` where they came to rest; the work queue, if they are its parked messages | messages at rest that operators moved, with the tool, the page or [`parked`](crate::parked), counted when the copy is confirmed: `replay`, `discard`, `restore`, `edit` or `import` |
+//! | `rehop.parked.moved` | counter | `rehop.operation`; `rehop.parked_queue`: where they rested, or for `import` and `restore` where they came to rest; the work queue, if they are its parked messages | messages at rest that operators moved, with the tool, the page or `rehop_operator::parked`, counted when the copy is confirmed: `replay`, `discard`, `restore`, `edit` or `import` |
 //! | `rehop.replayed` | counter | queue, `rehop.outcome` | replayed messages whose chain ended, counted by their consumer: `ack` is success |
 //! | `rehop.wait.lateness` | s, histogram | queue | how much later than due a message returned |
 //! | `rehop.chain.duration` | s, histogram | queue, `rehop.outcome` | to the end, from the delivery before the first wait; with `in-process`, from the first delivery since a crash; with `native`, from the last delivery |

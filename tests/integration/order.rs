@@ -216,7 +216,9 @@ async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_de
 #[tokio::test(flavor = "multi_thread")]
 async fn in_an_ordered_queue_no_message_overtakes_one_whose_copy_is_refused_for_longer_than_the_ack_timeout() {
     if is_before_4_3().await || !Broker::shared().await.has_rabbitmqctl() {
-        return not_tried("copies refused past a short ack timeout, because rabbitmqctl cannot be run or older than 4.3");
+        return not_tried(
+            "copies refused past a short ack timeout, because rabbitmqctl cannot be run or older than 4.3",
+        );
     }
     let mut fixture = ordered("order-refused", Order::RoutingKey, &[100]).await;
     declare_existing(&mut fixture, 30, 3_000).await;

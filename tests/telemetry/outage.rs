@@ -46,8 +46,7 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "128"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
     ];
-    if !alone("outage::a_collector_that_dies_and_returns_does_not_slow_the_consumer_down", &variables).await
-    {
+    if !alone("outage::a_collector_that_dies_and_returns_does_not_slow_the_consumer_down", &variables).await {
         return;
     }
     let (collector, said) = (Collector::start(), Log::default());

@@ -14,7 +14,7 @@ use super::policy::{ORDERS, REFUNDS, STRAY};
 use super::progress::Progress;
 use super::script::{Fate, id_of};
 
-/// How long the demo waits for missing orders before it reports what it has found.
+/// How long nothing may happen before the demo reports what it has found, although orders are missing.
 const MISSING: Duration = Duration::from_secs(40);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -31,7 +31,8 @@ pub(crate) struct Seen {
 impl Play {
     /// Waits until every order has ended.
     pub(crate) async fn watch(&self, progress: &mut Progress) -> anyhow::Result<Seen> {
-        let (mut strays, mut published_at, mut out, mut crashes) = (Vec::new(), None, false, 0);
+        let (mut strays, mut out, mut crashes) = (Vec::new(), false, 0);
+        let (mut before, mut changed_at) = (None, Instant::now());
         loop {
             if self.shop.is_out() != out {
                 out = !out;
@@ -59,7 +60,11 @@ impl Play {
                 handled.len()
             ));
             if published == self.orders.len() {
-                let is_late = published_at.get_or_insert_with(Instant::now).elapsed() > MISSING;
+                let now = Some((kept, waiting, handled.len(), crashes, self.shop.log().len()));
+                if before != now {
+                    (before, changed_at) = (now, Instant::now());
+                }
+                let is_late = changed_at.elapsed() > MISSING;
                 // A look takes the messages from their queue for a moment, so counting comes first.
                 if is_late || handled.len() + kept >= published && self.is_still(parked).await? {
                     let seen = self.look(&strays).await?;

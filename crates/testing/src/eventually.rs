@@ -56,7 +56,7 @@ pub struct NotInTime {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use rehop::testing::eventually;
+/// # use rehop_testing::eventually;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let mut queued = 3;

@@ -119,7 +119,11 @@ impl BrokerApi {
 async fn a_test_that_cannot_be_tried_says_so_in_one_line_although_it_passes() {
     const SKIPPED: &str = "doctor::a_classic_work_queue_is_found";
     let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
-    command.args([SKIPPED, "--exact"]).kill_on_drop(true).env_remove("REHOP_TEST_MANAGEMENT_URL").env_remove("REHOP_TEST_NOT_TRIED");
+    command
+        .args([SKIPPED, "--exact"])
+        .kill_on_drop(true)
+        .env_remove("REHOP_TEST_MANAGEMENT_URL")
+        .env_remove("REHOP_TEST_NOT_TRIED");
     command.env("REHOP_TEST_AMQP_URL", Broker::shared().await.amqp_url());
     let output = command.output().await.unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());

@@ -3,7 +3,7 @@
 //!
 //! Nothing is created, changed or taken: [`examine`] and [`plan`] only look. The broker compares arguments by itself; permissions are
 //! tried with requests that it refuses for another reason, which leaves lines in its log. The management API
-//! ([`broker.management_url`](crate::settings::BrokerSettings::management_url)) shows much more than AMQP, such as policies and
+//! ([`broker.management_url`](rehop::settings::BrokerSettings::management_url)) shows much more than AMQP, such as policies and
 //! bindings; without it the report says what could not be seen.
 //!
 //! `rehop doctor` and `rehop topology verify`, `plan` and `prune` are this module on the command line.
@@ -81,7 +81,7 @@ pub async fn verify(settings: &Settings) -> Result<Report, Error> {
     Ok(Report::new(findings, unseen).drift())
 }
 
-/// What [`Topology::declare`](crate::Topology::declare) would do, and the steps for what it cannot do.
+/// What [`Topology::declare`](rehop::Topology::declare) would do, and the steps for what it cannot do.
 ///
 /// # Errors
 ///

@@ -23,7 +23,7 @@ pub struct ParkedMessage {
     /// The id of its chain: the header, else one derived from its trace, its `message_id` or its content, which is the same at each
     /// look.
     pub chain: String,
-    /// Why it was parked: a [`Reason`](crate::Reason), the broker's reason such as `delivery_limit`, or `unknown`.
+    /// Why it was parked: a [`Reason`](rehop::Reason), the broker's reason such as `delivery_limit`, or `unknown`.
     pub reason: String,
     /// The class of its last failure.
     pub class: Option<String>,

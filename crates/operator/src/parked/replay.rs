@@ -32,7 +32,7 @@ impl Parked {
     /// after [`Error::Unreadable`]: a message ends each run in the same way, and what stands before it may be sent again each time, so it has
     /// to be taken out first. Nothing is sent with [`ParkedError::OtherNamespace`] and [`ParkedError::NoSuchNamespace`].
     ///
-    /// [`Error::Unreadable`]: crate::Error::Unreadable
+    /// [`Error::Unreadable`]: rehop::Error::Unreadable
     pub async fn replay(
         &self,
         request: &ReplayRequest,
