@@ -57,7 +57,7 @@ fn imports(sources: &str) -> Imports {
             (module.clone(), imported.collect())
         })
         .collect();
-    assert!(found.values().map(BTreeSet::len).sum::<usize>() > 10, "imports were found in {sources}");
+    assert!(found.values().map(BTreeSet::len).sum::<usize>() > 0, "imports were found in {sources}");
     found
 }
 
