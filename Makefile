@@ -21,7 +21,7 @@ demo: toolchain broker ## see rehop work on a real broker; options in ARGS, such
 	@$(VERDICT) demo $(CARGO) run --locked --quiet -p rehop-demo -- $(ARGS)
 
 .PHONY: test
-test: toolchain broker ## run all tests on a real broker
+test: toolchain broker ## run all tests on a real broker; `make faults` breaks things
 	@$(VERDICT) test tests/scripts/test
 
 # TESTS='retry::' selects tests by name, TESTS="-E 'binary(integration)'" as `cargo nextest run` does.
@@ -54,12 +54,14 @@ images: ## pull or build the images of all tested RabbitMQ versions
 versions: toolchain images ## run the tests whose outcome depends on the broker's version against each version in VERSIONS
 	@$(VERDICT) 'versions $(VERSIONS)' tests/scripts/each-version $(VERSIONS)
 
-# Clusters run the first version. `make faults FAULT_VERSIONS=` uses the one broker that `make broker` finds.
-FAULT_VERSIONS ?= 4.3 4.0 3.10
+# LONG=1 runs every case, in its long form, on each version; clusters run the first one. CASES='"full"' selects cases by their sentences.
+LONG ?=
+CASES ?=
+FAULT_VERSIONS ?= $(if $(LONG),4.3 4.0 3.10)
 .PHONY: faults
-faults: toolchain $(if $(FAULT_VERSIONS),fault-images,broker) ## run the whole fault suite, in its long form, on each RabbitMQ version
-	@$(VERDICT) faults env REHOP_FAULTS_LONG=1 REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' \
-		$(CARGO) test --locked --release -p rehop-tests --test faults
+faults: toolchain $(if $(FAULT_VERSIONS),fault-images,broker) ## break processes, networks and brokers, and account for each message; LONG=1 for everything
+	@$(VERDICT) faults env $(if $(LONG),REHOP_FAULTS_LONG=1) REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' \
+		$(CARGO) test --locked --quiet --workspace --test faults $(if $(LONG),--release) -- $(CASES)
 
 .PHONY: fault-images
 fault-images:

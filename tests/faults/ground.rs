@@ -105,7 +105,8 @@ impl Ground {
             clock: None,
             grace: Duration::from_secs(10),
             answer: Duration::from_secs(5),
-            heartbeat: Duration::from_secs(2),
+            // A busy machine misses shorter ones, and a connection that is lost by chance adds handler runs.
+            heartbeat: Duration::from_secs(30),
             ack_timeout: Duration::from_secs(30 * 60),
             startup: SOON,
             ca_file: None,

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -79,28 +78,42 @@ fn case_limit() -> Duration {
     Duration::from_secs(900) + crate::cases::soak_lasts()
 }
 
-/// Runs these cases on one version. Those that need the most run last and alone.
+/// Runs these cases on one version. Most of them wait most of the time, so there are more at once than a machine has cores. Those that need
+/// more of the machine run last.
 pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
-    let version: Arc<str> = ground.version().await.into();
-    let mut verdict = Verdict { version: version.to_string(), ..Verdict::default() };
-    for (needs, at_once) in [(Needs::Corner, 4), (Needs::Broker, 2), (Needs::Docker, 1), (Needs::Machine, 1)] {
-        let runs = cases.iter().filter(|case| case.needs == needs).map(|case| {
-            let (ground, version) = (ground.clone(), version.clone());
-            async move {
-                let begun = Instant::now();
-                let (account, failure) = judge(case, ground).await;
-                table::row(&version, case.sentence, &account, failure.as_deref(), begun.elapsed());
-                (case.sentence, account, failure)
-            }
-        });
-        let mut results = futures_util::stream::iter(runs).buffer_unordered(at_once);
-        while let Some((sentence, account, failure)) = results.next().await {
-            verdict.cases += 1;
-            verdict.add(&account);
-            verdict.failed.extend(failure.map(|failure| format!("{version}: {sentence}: {failure}")));
-        }
+    let version = ground.version().await;
+    let mut verdict = Verdict { version: version.clone(), ..Verdict::default() };
+    let of = |needs: Needs, at_once: usize| {
+        let cases = cases.iter().copied().filter(move |case| case.needs == needs);
+        run_all(ground, &version, cases, at_once)
+    };
+    let (corners, brokers) = futures_util::future::join(of(Needs::Corner, 6), of(Needs::Broker, 2)).await;
+    let clusters = of(Needs::Docker, 1).await;
+    let alone = of(Needs::Machine, 1).await;
+    for (sentence, account, failure) in [corners, brokers, clusters, alone].into_iter().flatten() {
+        verdict.cases += 1;
+        verdict.add(&account);
+        verdict.failed.extend(failure.map(|failure| format!("{version}: {sentence}: {failure}")));
     }
     verdict
+}
+
+/// The sentence of a case, its account, and why it failed if it did.
+type Outcome = (&'static str, Account, Option<String>);
+
+async fn run_all<'a>(
+    ground: &Ground,
+    version: &str,
+    cases: impl Iterator<Item = &'a Case>,
+    at_once: usize,
+) -> Vec<Outcome> {
+    let runs = cases.map(|case| async move {
+        let begun = Instant::now();
+        let (account, failure) = judge(case, ground.clone()).await;
+        table::row(version, case.sentence, &account, failure.as_deref(), begun.elapsed());
+        (case.sentence, account, failure)
+    });
+    futures_util::stream::iter(runs).buffer_unordered(at_once).collect().await
 }
 
 /// The account of a case, if there is one, and why it failed if it did.

@@ -4,9 +4,10 @@ use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
     message::Delivery,
     options::{
-        BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, ExchangeDeleteOptions,
-        QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
+        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
+        ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
     },
+    types::ShortString,
 };
 use serde_json::{Map, Value};
 use tokio::{
@@ -292,12 +293,7 @@ impl Client {
     /// When the queue does not exist.
     pub async fn get(&self, queue: &str) -> Result<Option<Received>, ClientError> {
         let name = short(queue)?;
-        self.once(
-            || format!("get from queue {queue}"),
-            async |channel| channel.basic_get(name, BasicGetOptions { no_ack: true }).await,
-        )
-        .await
-        .map(|message| message.map(|message| Received::new(message.delivery)))
+        self.once(|| format!("get from queue {queue}"), async |channel| take(channel, name).await).await
     }
 
     /// Takes all messages that are in the queue now.
@@ -394,10 +390,8 @@ impl Client {
         let what = || format!("get from queue {queue}");
         let channel = answer(what, open_channel(&self.connection)).await?;
         while received.len() < count {
-            // Each answer has its own time limit: a get that is given up loses the message that it is about to take.
-            let got = answer(what, channel.basic_get(name.clone(), BasicGetOptions { no_ack: true })).await?;
-            let Some(message) = got else { break };
-            received.push(Received::new(message.delivery));
+            let Some(message) = answer(what, take(&channel, name.clone())).await? else { break };
+            received.push(message);
         }
         answer(what, channel.close(200, "done".into())).await
     }
@@ -432,6 +426,13 @@ impl Client {
         *kept = Some(channel.clone());
         Ok(channel)
     }
+}
+
+/// Takes a message. It is acked after it has arrived, so that one whose get is given up stays in the queue.
+async fn take(channel: &Channel, queue: ShortString) -> lapin::Result<Option<Received>> {
+    let Some(message) = channel.basic_get(queue, BasicGetOptions { no_ack: false }).await? else { return Ok(None) };
+    message.ack(BasicAckOptions::default()).await?;
+    Ok(Some(Received::new(message.delivery)))
 }
 
 async fn answer<T>(

@@ -6,17 +6,25 @@ use rehop_testing::Broker;
 
 use crate::evidence::{Witness, lasts};
 use crate::ground::{Ground, SOON};
+use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
 
 /// From the moment when the broker is ready again.
 const RECOVERY: Duration = SOON;
 
 /// Two services under load, faults that each make them lose both connections, and proof that work continues afterwards.
-async fn under_load(ground: Ground, name: &str, times: usize, fault: impl AsyncFn(&Broker)) -> Account {
+async fn under_load(
+    ground: Ground,
+    name: &str,
+    times: usize,
+    prepare: impl FnOnce(&mut Lab),
+    fault: impl AsyncFn(&Broker),
+) -> Account {
     let broker = ground.own_broker(|builder| builder).await;
     let mut lab = ground.lab_on(name, broker.clone());
     lab.work_mut().prefetch = 20;
     lab.work_mut().delivery_limit = 20;
+    prepare(&mut lab);
     lab.declare().await;
     let mut services = [lab.service(), lab.service()];
     let load = lab.load(40);
@@ -35,22 +43,34 @@ async fn under_load(ground: Ground, name: &str, times: usize, fault: impl AsyncF
 
 pub(crate) async fn restarts(ground: Ground) -> Account {
     let times = ground.times(1, 4);
-    under_load(ground, "restart", times, async |broker| {
-        let witness = Witness::new(broker).await;
-        broker.restart().await.unwrap();
-        witness.was_cut_off().await;
-    })
+    under_load(
+        ground,
+        "restart",
+        times,
+        |_| {},
+        async |broker| {
+            let witness = Witness::new(broker).await;
+            broker.restart().await.unwrap();
+            witness.was_cut_off().await;
+        },
+    )
     .await
 }
 
 pub(crate) async fn dies(ground: Ground) -> Account {
     let times = ground.times(1, 4);
-    under_load(ground, "power-cut", times, async |broker| {
-        let witness = Witness::new(broker).await;
-        broker.kill().await.unwrap();
-        broker.start_again().await.unwrap();
-        witness.was_cut_off().await;
-    })
+    under_load(
+        ground,
+        "power-cut",
+        times,
+        |_| {},
+        async |broker| {
+            let witness = Witness::new(broker).await;
+            broker.kill().await.unwrap();
+            broker.start_again().await.unwrap();
+            witness.was_cut_off().await;
+        },
+    )
     .await
 }
 
@@ -63,7 +83,7 @@ pub(crate) async fn stops_for_long(ground: Ground) -> Account {
 }
 
 async fn frozen_for(ground: Ground, name: &str, time: Duration) -> Account {
-    under_load(ground, name, 1, async |broker| {
+    under_load(ground, name, 1, Lab::notices_silence, async |broker| {
         let witness = Witness::new(broker).await;
         broker.pause().await.unwrap();
         witness.gets_no_answer(Duration::from_secs(1)).await;

@@ -91,7 +91,9 @@ impl Stage {
 /// A part of the cluster, which the test reaches at the third node.
 fn lab(ground: &Ground, cluster: &Cluster, balancers: &[Proxy], name: &str) -> Lab {
     let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
-    ground.lab_at(name, &admin)
+    let mut lab = ground.lab_at(name, &admin);
+    lab.notices_silence();
+    lab
 }
 
 /// One at each of the other two nodes.

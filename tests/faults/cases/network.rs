@@ -79,7 +79,9 @@ pub(crate) async fn slow(ground: Ground) -> Account {
 }
 
 pub(crate) async fn half_open(ground: Ground) -> Account {
-    under_load(lab(&ground, "half-open").await, async |proxy| {
+    let mut lab = lab(&ground, "half-open").await;
+    lab.notices_silence();
+    under_load(lab, async |proxy| {
         let before = proxy.bytes_to_broker() + proxy.bytes_to_client();
         let accepted = proxy.accepted();
         proxy.pause();
@@ -96,7 +98,9 @@ pub(crate) async fn half_open(ground: Ground) -> Account {
 
 /// Both connections stay open and silent forever, and new ones work.
 pub(crate) async fn silent_forever(ground: Ground) -> Account {
-    under_load(lab(&ground, "silent").await, async |proxy| {
+    let mut lab = lab(&ground, "silent").await;
+    lab.notices_silence();
+    under_load(lab, async |proxy| {
         for connection in proxy.connections() {
             connection.pause();
         }
@@ -144,7 +148,9 @@ async fn one_only(ground: &Ground, proxy: &Proxy, index: usize) -> usize {
 
 /// Only the heartbeat can detect that acks do not arrive.
 pub(crate) async fn no_acks(ground: Ground) -> Account {
-    under_load(lab(&ground, "no-acks").await, async |proxy| {
+    let mut lab = lab(&ground, "no-acks").await;
+    lab.notices_silence();
+    under_load(lab, async |proxy| {
         let (accepted, consuming) = (proxy.accepted(), proxy.connection(0).unwrap());
         consuming.pause_to_broker();
         quiet(ProxyConnection::bytes_to_broker, &consuming).await;

@@ -274,7 +274,9 @@ pub(crate) async fn leader_dies(ground: Ground) -> Account {
     let cluster = ground.cluster(3).await;
     let balancers = balancers(&cluster).await;
     let admin = balancers[2].url_for(&cluster.amqp_url(2)).unwrap();
-    let lab = keep_in_order(ground.lab_at("order-leader", &admin), Order::Header(KEY.to_owned())).await;
+    let mut lab = ground.lab_at("order-leader", &admin);
+    lab.notices_silence();
+    let lab = keep_in_order(lab, Order::Header(KEY.to_owned())).await;
     let mut leader = leader_of(&cluster, lab.work(), None).await;
     balancers[0].retarget(&cluster.amqp_url(leader)).unwrap();
     balancers[1].retarget(&cluster.amqp_url((leader + 1) % cluster.nodes())).unwrap();

@@ -247,8 +247,9 @@ impl<'a> Stage<'a> {
         for queue in [lab.stray(), lab.tier(first_delay(Step::Declare)), lab.tier(LONGEST)] {
             self.client.delete_queue(&queue).await.unwrap();
         }
-        // The last of these queues comes more than two seconds after the first.
-        self.proxy.rate(250);
+        // The last of these queues comes more than a second after the first. A slower line would be cut by the broker, which gives the
+        // opening of a connection ten seconds.
+        self.proxy.rate(400);
         let service = lab.service_with(&lab.behind(&self.proxy));
         let declared = async |queue: &str| self.client.depth(queue).await.is_ok();
         eventually(SOON, "the first queue is declared", async || declared(&lab.stray()).await).await.unwrap();

@@ -80,6 +80,11 @@ impl Lab {
         connect(&self.admin_url).await
     }
 
+    /// Services notice after a few seconds that nothing comes from the broker, and the broker that nothing comes from them.
+    pub(crate) fn notices_silence(&mut self) {
+        self.config.heartbeat = Duration::from_secs(2);
+    }
+
     /// The first queue's settings, to change before anything runs.
     pub(crate) fn work_mut(&mut self) -> &mut QueueConfig {
         &mut self.config.queues[0]

@@ -44,6 +44,9 @@ pub(crate) fn run_if_asked() {
 
 /// Runs what this process was started for, with a log, and ends the process.
 pub(crate) fn run_process(work: impl Future<Output = bool>) -> ! {
+    // testcontainers links ring as well, and of two providers rustls takes neither.
+    #[cfg(feature = "tls-aws-lc")]
+    rustls::crypto::aws_lc_rs::default_provider().install_default().unwrap();
     tracing_subscriber::fmt()
         .with_ansi(false)
         .with_writer(std::io::stderr)
