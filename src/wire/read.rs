@@ -267,20 +267,24 @@ impl<'a> Reader<'a> {
     }
 
     /// The deadline that a producer set by AMQP's own properties: `timestamp` plus `expiration`. A timestamp has whole seconds, so
-    /// the message gets all of its second. Without a timestamp the time starts now.
+    /// the message gets all of its second. Without a timestamp the time starts now. So it does if it would be over: the broker drops what
+    /// has outlived its `expiration`, so the timestamp of a message that it delivers says something else, such as when an event happened.
     fn expiration(&mut self, now: Timestamp) -> Option<Timestamp> {
         let expiration = self.properties.expiration().as_ref()?;
         let Ok(millis) = expiration.as_str().parse() else {
             self.ignore("expiration", "it is not an integer");
             return None;
         };
+        let lifetime = Duration::from_millis(millis);
         let published = self
             .properties
             .timestamp()
             .and_then(|seconds| i64::try_from(seconds).ok()?.checked_mul(1000)?.checked_add(999))
             .filter(|millis| SANE_MILLIS.contains(millis))
-            .map_or(now, Timestamp::from_millis);
-        let deadline = published + Duration::from_millis(millis);
+            .map(Timestamp::from_millis)
+            .filter(|published| *published + lifetime > now)
+            .unwrap_or(now);
+        let deadline = published + lifetime;
         if !SANE_MILLIS.contains(&deadline.as_millis()) {
             self.ignore("expiration", "it is too far in the future");
             return None;

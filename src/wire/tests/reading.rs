@@ -117,6 +117,9 @@ fn a_deadline_comes_from_the_header_else_from_amqp_else_from_the_policy() {
     check("shop", plain().with_expiration("9".into()), at(9));
     check("shop", plain().with_expiration("9".into()).with_timestamp(1_700_000_001), at(1_999 + 9));
     check("shop", plain().with_expiration("9".into()).with_timestamp(u64::MAX), at(9));
+    for long_ago in [0, 1, 1_600_000_000] {
+        check("shop", plain().with_expiration("9".into()).with_timestamp(long_ago), at(9));
+    }
     check("shop", plain().with_expiration("x".into()), NOW + hour);
     check("shop", plain().with_expiration(u64::MAX.to_string().into()), NOW + hour);
     let seen = properties(headers([(FIRST_SEEN_AT, moment_value(at(-1000)))]));

@@ -1,6 +1,7 @@
 //! `rehop relay`: the library as a service for an HTTP endpoint.
 
 mod answer;
+mod content;
 mod endpoint;
 mod request;
 mod treatments;
@@ -61,8 +62,9 @@ class: transient, requeue, permanent, discard or defer. A class with defer and a
 Retry-After waits without using up attempts or waits, retry.max_defers (100)
 times at most; without a Retry-After it is transient.
 
-The endpoint gets the unchanged body, the message's Content-Type and
-Content-Encoding, and these headers:
+The endpoint gets the unchanged body, the message's content_type as
+Content-Type, its content_encoding as Content-Encoding if it is a content coding
+of HTTP, such as gzip, and these headers:
   rehop-queue         the queue
   rehop-exchange      the exchange that the message was published to; empty for
                       the default exchange
@@ -72,6 +74,10 @@ Content-Encoding, and these headers:
   rehop-attempt       the number of this attempt, from 1
   rehop-deadline      its deadline, if it has one, in milliseconds since the
                       epoch. After that it is parked as expired and not sent
+  rehop-content-encoding
+                      a content_encoding that is no content coding of HTTP, such
+                      as utf-8. A charset is also added to a Content-Type that
+                      names none
   traceparent, tracestate, baggage
                       the W3C trace context of this attempt
 In the rehop- headers %, spaces, control and non-ASCII characters are written as

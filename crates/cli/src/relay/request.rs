@@ -5,10 +5,13 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use rehop::{Message, telemetry};
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
+use super::content::Content;
+
 pub(super) fn headers(message: &Message<Bytes>, queue: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let attempt = message.attempt().to_string();
     let deadline = message.deadline().map(|deadline| deadline.as_millis().to_string());
+    let content = Content::of(message.content_type(), message.content_encoding());
     let ours = [
         ("rehop-queue", Some(queue)),
         ("rehop-exchange", Some(message.exchange())),
@@ -16,13 +19,15 @@ pub(super) fn headers(message: &Message<Bytes>, queue: &str) -> HeaderMap {
         ("rehop-message-id", message.message_id()),
         ("rehop-attempt", Some(attempt.as_str())),
         ("rehop-deadline", deadline.as_deref()),
+        ("rehop-content-encoding", content.other),
     ];
     for (name, value) in ours {
         if let Some(value) = value.and_then(encoded) {
             headers.insert(HeaderName::from_static(name), value);
         }
     }
-    for (name, value) in [(CONTENT_TYPE, message.content_type()), (CONTENT_ENCODING, message.content_encoding())] {
+    for (name, value) in [(CONTENT_TYPE, content.media_type.as_deref()), (CONTENT_ENCODING, content.coding.as_deref())]
+    {
         if let Some(value) = value.and_then(as_it_is) {
             headers.insert(name, value);
         }
