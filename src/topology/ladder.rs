@@ -5,7 +5,7 @@ use crate::wait::ladder::Ladder;
 use crate::wire::names::{WAIT_FOR, then};
 
 impl Topology {
-    /// Each rung is a wait queue, with an exchange behind it that leads on by the header `then-<ms>` of this rung. A message without
+    /// Each rung is a wait queue, with an exchange behind it that leads on by the header `rehop-then-<ms>` of this rung. A message without
     /// that header has taken its last rung, and goes on by the alternate exchange to the return exchange.
     ///
     /// The exchange of the lowest rung leads nowhere else. It is there so that the rung's arguments are the same on another ladder,

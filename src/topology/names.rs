@@ -19,7 +19,7 @@ impl Names {
         Self { namespace: namespace.to_owned() }
     }
 
-    /// The exchange that routes to the wait queues, by `wait-for`.
+    /// The exchange that routes to the wait queues, by `rehop-wait-for`.
     pub fn wait(&self) -> String {
         format!("{}.wait", self.namespace)
     }
@@ -29,7 +29,7 @@ impl Names {
         format!("{}.wait.{}", self.namespace, ttl.as_millis())
     }
 
-    /// The exchange that routes to the first rung of the ladder, by `wait-for`.
+    /// The exchange that routes to the first rung of the ladder, by `rehop-wait-for`.
     pub fn ladder(&self) -> String {
         format!("{}.ladder", self.namespace)
     }
@@ -39,7 +39,7 @@ impl Names {
         format!("{}.ladder.{}", self.namespace, ttl.as_millis())
     }
 
-    /// The exchange that routes from one rung of the ladder to the next, by `then-<ms>`.
+    /// The exchange that routes from one rung of the ladder to the next, by `rehop-then-<ms>`.
     pub fn after(&self, ttl: Duration) -> String {
         format!("{}{}", self.after_prefix(), ttl.as_millis())
     }
@@ -97,7 +97,7 @@ impl Names {
         name.strip_prefix(&self.namespace).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name)
     }
 
-    /// The exchange that returns messages to their work queue, by `return-to`.
+    /// The exchange that returns messages to their work queue, by `rehop-return-to`.
     pub fn return_(&self) -> String {
         format!("{}.return", self.namespace)
     }

@@ -77,10 +77,10 @@ fn the_topology_of_one_queue_is_complete() {
          x-dead-letter-strategy=at-least-once x-delivery-limit=5 x-overflow=reject-publish x-queue-type=quorum"
             .to_owned(),
         "bind ns.stray -> ns.stray \"\"".to_owned(),
-        "bind ns.wait -> ns.wait.500 \"\" wait-for=500 x-match=all".to_owned(),
-        "bind ns.wait -> ns.wait.10000 \"\" wait-for=10000 x-match=all".to_owned(),
+        "bind ns.wait -> ns.wait.500 \"\" rehop-wait-for=500 x-match=all".to_owned(),
+        "bind ns.wait -> ns.wait.10000 \"\" rehop-wait-for=10000 x-match=all".to_owned(),
         "bind ns.park -> orders.parked \"orders\"".to_owned(),
-        "bind ns.return -> orders \"\" return-to=orders x-match=all".to_owned(),
+        "bind ns.return -> orders \"\" rehop-return-to=orders x-match=all".to_owned(),
         "bind shop -> orders \"order.*\"".to_owned(),
     ];
     assert_eq!(listing(&Topology::of(&settings).unwrap()), expected);
@@ -95,7 +95,10 @@ fn an_existing_queue_is_bound_and_not_declared() {
     let lines = listing(&Topology::of(&settings).unwrap());
     assert!(lines.contains(&"queue orders work existing".to_owned()), "{lines:#?}");
     assert!(lines.iter().any(|line| line.starts_with("queue dead parked own ")), "{lines:#?}");
-    assert!(lines.contains(&"bind ns.return -> orders \"\" return-to=orders x-match=all".to_owned()), "{lines:#?}");
+    assert!(
+        lines.contains(&"bind ns.return -> orders \"\" rehop-return-to=orders x-match=all".to_owned()),
+        "{lines:#?}"
+    );
 }
 
 #[test]
@@ -176,15 +179,15 @@ fn a_ladder_adds_its_rungs_and_what_leads_from_one_to_the_next() {
         rung(2_000),
         rung(4_000),
         rung(8_000),
-        "bind ns.ladder -> ns.ladder.1000 \"\" wait-for=1000 x-match=all".to_owned(),
-        "bind ns.ladder -> ns.ladder.2000 \"\" wait-for=2000 x-match=all".to_owned(),
-        "bind ns.after.2000 -> ns.ladder.1000 \"\" then-2000=1000 x-match=all".to_owned(),
-        "bind ns.ladder -> ns.ladder.4000 \"\" wait-for=4000 x-match=all".to_owned(),
-        "bind ns.after.4000 -> ns.ladder.2000 \"\" then-4000=2000 x-match=all".to_owned(),
-        "bind ns.after.4000 -> ns.ladder.1000 \"\" then-4000=1000 x-match=all".to_owned(),
-        "bind ns.ladder -> ns.ladder.8000 \"\" wait-for=8000 x-match=all".to_owned(),
-        "bind ns.after.8000 -> ns.ladder.4000 \"\" then-8000=4000 x-match=all".to_owned(),
-        "bind ns.after.8000 -> ns.ladder.2000 \"\" then-8000=2000 x-match=all".to_owned(),
+        "bind ns.ladder -> ns.ladder.1000 \"\" rehop-wait-for=1000 x-match=all".to_owned(),
+        "bind ns.ladder -> ns.ladder.2000 \"\" rehop-wait-for=2000 x-match=all".to_owned(),
+        "bind ns.after.2000 -> ns.ladder.1000 \"\" rehop-then-2000=1000 x-match=all".to_owned(),
+        "bind ns.ladder -> ns.ladder.4000 \"\" rehop-wait-for=4000 x-match=all".to_owned(),
+        "bind ns.after.4000 -> ns.ladder.2000 \"\" rehop-then-4000=2000 x-match=all".to_owned(),
+        "bind ns.after.4000 -> ns.ladder.1000 \"\" rehop-then-4000=1000 x-match=all".to_owned(),
+        "bind ns.ladder -> ns.ladder.8000 \"\" rehop-wait-for=8000 x-match=all".to_owned(),
+        "bind ns.after.8000 -> ns.ladder.4000 \"\" rehop-then-8000=4000 x-match=all".to_owned(),
+        "bind ns.after.8000 -> ns.ladder.2000 \"\" rehop-then-8000=2000 x-match=all".to_owned(),
     ];
     assert_eq!(of_ladder, expected);
     assert!(!lines.iter().any(|line| line.contains("ns.wait.")), "no tier is needed");
@@ -381,7 +384,7 @@ proptest! {
         }
     }
 
-    /// Any `then-` headers, from whoever wrote them.
+    /// Any `rehop-then-` headers, from whoever wrote them.
     #[test]
     fn whatever_rungs_a_message_names_it_gets_home_or_is_stray(
         first in 0u32..8, thens in prop::collection::vec((0u32..8, 0u32..8), 0..20), precision in 1u8..=8,
@@ -392,7 +395,7 @@ proptest! {
         settings.queue_mut("orders");
         let ttl = |bit: u32| 1_000i64 << bit;
         let mut sent = arguments([(RETURN_TO, "orders".into()), (WAIT_FOR, ttl(first).into())]);
-        sent.extend(thens.into_iter().map(|(from, to)| (format!("then-{}", ttl(from)), Argument::Number(ttl(to)))));
+        sent.extend(thens.into_iter().map(|(from, to)| (format!("rehop-then-{}", ttl(from)), Argument::Number(ttl(to)))));
         let (queue, waited) = walk(&Topology::of(&settings).unwrap(), "ns.ladder", &sent).unwrap();
         let expected = if first < 7 { "orders" } else { "ns.stray" };
         prop_assert_eq!(queue, expected);
@@ -406,10 +409,10 @@ fn the_graph_shows_every_path_that_a_message_can_take() {
     settings.queue_mut("or\"ders");
     let dot = Topology::of(&settings).unwrap().to_dot();
     for line in [
-        r#""exchange ns.wait" -> "queue ns.wait.500" [label="wait-for: 500"];"#,
+        r#""exchange ns.wait" -> "queue ns.wait.500" [label="rehop-wait-for: 500"];"#,
         r#""exchange ns.wait" -> "exchange ns.stray" [label="no route"];"#,
         r#""queue ns.wait.500" -> "exchange ns.return" [label="after 500 ms"];"#,
-        r#""exchange ns.return" -> "queue or\"ders" [label="return-to: or\"ders"];"#,
+        r#""exchange ns.return" -> "queue or\"ders" [label="rehop-return-to: or\"ders"];"#,
         r#""queue or\"ders" -> "exchange ns.park" [label="delivery limit"];"#,
         r#""exchange ns.park" -> "queue or\"ders.parked" [label="or\"ders"];"#,
         r#""queue or\"ders.parked" -> "exchange ns.stray" [label="delivery limit"];"#,

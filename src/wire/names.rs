@@ -1,14 +1,14 @@
 //! The names of all headers that rehop reads or writes. They are public: other versions of rehop, and other programs, read
 //! them from the queue.
 
-/// Where the return exchange sends the message: the work queue's name. This header and the next do not begin with `x-`, because a
-/// headers exchange ignores such names (3.10, 4.0 and 4.3).
-pub const RETURN_TO: &str = "return-to";
+/// Where the return exchange sends the message: the work queue's name. Like the next two, it does not begin with `x-`: a headers
+/// exchange ignores such names (3.10, 4.0 and 4.3).
+pub const RETURN_TO: &str = "rehop-return-to";
 /// Which wait queue takes the message: the tier's TTL in milliseconds.
-pub const WAIT_FOR: &str = "wait-for";
-/// Begins the headers by which a copy goes from one rung of the ladder to the next: `then-8000: 2000` leads from the rung of 8 s to
+pub const WAIT_FOR: &str = "rehop-wait-for";
+/// Begins the headers by which a copy goes from one rung of the ladder to the next: `rehop-then-8000: 2000` leads from the rung of 8 s to
 /// that of 2 s.
-const THEN: &str = "then-";
+const THEN: &str = "rehop-then-";
 /// How long the delayed exchange keeps the message, in milliseconds. The plugin reads it.
 pub const X_DELAY: &str = "x-delay";
 /// Attempts so far.
@@ -93,7 +93,7 @@ pub fn then(ttl: u128) -> String {
 }
 
 /// Whether a header leads from one rung of the ladder to another.
-fn is_then(name: &str) -> bool {
+pub(super) fn is_then(name: &str) -> bool {
     let is_number = |ttl: &str| !ttl.is_empty() && ttl.bytes().all(|byte| byte.is_ascii_digit());
     name.strip_prefix(THEN).is_some_and(is_number)
 }
@@ -101,7 +101,7 @@ fn is_then(name: &str) -> bool {
 /// Whether a copy keeps a header of the original. The others are rehop's own, or would make the copy loop, vanish or be misrouted.
 pub fn travels(name: &str) -> bool {
     let stripped = STRIPPED.contains(&name) || STRIPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    !stripped && !is_then(name) && !name.starts_with(PREFIX)
+    !stripped && !is_own(name)
 }
 
 /// Whether a header is rehop's own.
@@ -117,5 +117,5 @@ pub fn is_trace_context(name: &str) -> bool {
 /// Whether a producer's deadline may not have this name, because the header has another meaning.
 pub fn is_reserved(name: &str) -> bool {
     let ours = !travels(name) && name != EXPIRES_AT;
-    ours || is_trace_context(name) || [RETURN_TO, WAIT_FOR, X_DELAY].contains(&name)
+    ours || is_trace_context(name) || name == X_DELAY
 }

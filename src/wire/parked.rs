@@ -132,7 +132,6 @@ pub fn replayed(
     const KEPT: [&str; 6] = [ERRORS, FIRST_SEEN_AT, FIRST_FAILED_AT, TRACED_SINCE, USER_ID, CC];
     let mut headers = kept(original, identity, |name| KEPT.contains(&name));
     headers.remove(expiry_header);
-    headers.remove(WAIT_FOR);
     if let Some(deadline) = deadline {
         insert(&mut headers, expiry_header, moment_value(deadline));
     }
@@ -189,7 +188,7 @@ pub fn discarded(
 }
 
 /// The properties of a message that comes to a parked or stray queue, from the discarded queue or from an export: those that it had before
-/// it was discarded. A copy in the stray queue was published to the stray exchange, so only `return-to` tells which work queue it belongs to.
+/// it was discarded. A copy in the stray queue was published to the stray exchange, so only `rehop-return-to` tells which work queue it belongs to.
 ///
 /// # Errors
 ///
@@ -217,7 +216,7 @@ fn resting(
     reason: &str,
     parked_at: Option<Timestamp>,
 ) -> BTreeMap<ShortString, AMQPValue> {
-    let mut headers = kept(original, identity, |_| true);
+    let mut headers = kept(original, identity, |name| !is_then(name));
     insert(&mut headers, REASON, text(reason));
     if let Some(parked_at) = parked_at {
         insert(&mut headers, PARKED_AT, moment_value(parked_at));

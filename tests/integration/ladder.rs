@@ -56,7 +56,7 @@ async fn a_wait_of_four_legs_works_twice_and_leaves_the_routing_key_as_it_was() 
         assert!(step[1].0 - step[0].0 >= Duration::from_millis(1_500), "{seen:?}");
     }
     assert_eq!(parked.headers["rehop-reason"], "exhausted");
-    assert!(!parked.headers.keys().any(|name| name.starts_with("then-")), "{:?}", parked.headers);
+    assert!(!parked.headers.keys().any(|name| name.starts_with("rehop-then-")), "{:?}", parked.headers);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,10 +64,13 @@ async fn on_the_ladder_an_unknown_home_and_an_unknown_rung_end_in_the_stray_queu
     let fixture = on_ladder("ladder-stray").await;
     fixture.declare().await;
     let to_ladder = || Publish::to(named(&fixture, "ladder"), "key");
-    let nowhere =
-        to_ladder().body("home").header("wait-for", 200).header("then-200", 100).header("return-to", "nowhere");
+    let nowhere = to_ladder()
+        .body("home")
+        .header("rehop-wait-for", 200)
+        .header("rehop-then-200", 100)
+        .header("rehop-return-to", "nowhere");
     fixture.client.publish(nowhere).await.unwrap();
-    fixture.client.publish(to_ladder().body("rung").header("wait-for", 7)).await.unwrap();
+    fixture.client.publish(to_ladder().body("rung").header("rehop-wait-for", 7)).await.unwrap();
     let stray = fixture.client.drain(&fixture.stray(), 2, SOON).await.unwrap();
     assert_eq!(
         stray.iter().map(|message| message.text()).collect::<BTreeSet<_>>(),
@@ -81,10 +84,10 @@ async fn rungs_that_lead_around_in_a_circle_bring_a_message_home() {
     let fixture = on_ladder("ladder-circle").await;
     fixture.declare().await;
     let circle = Publish::to(named(&fixture, "ladder"), "key")
-        .header("wait-for", 400)
-        .header("then-400", 200)
-        .header("then-200", 400)
-        .header("return-to", fixture.queue.as_str());
+        .header("rehop-wait-for", 400)
+        .header("rehop-then-400", 200)
+        .header("rehop-then-200", 400)
+        .header("rehop-return-to", fixture.queue.as_str());
     fixture.client.publish(circle).await.unwrap();
     let back = fixture.client.drain(&fixture.queue, 1, SOON).await.unwrap().remove(0);
     assert_eq!(back.exchange, named(&fixture, "after.200"));
@@ -98,7 +101,7 @@ async fn a_missing_binding_brings_a_copy_home_early_and_it_waits_for_the_rest_wi
     fixture.settings.ladder.max = Duration::from_millis(6_400);
     fixture.retry().delays = millis([6_000]);
     let (run, seen) = fixture.serve_noting(|_| Instant::now(), Err(Failure::transient("no"))).await;
-    let next = json!({ "x-match": "all", "then-3200": 1600 });
+    let next = json!({ "x-match": "all", "rehop-then-3200": 1600 });
     fixture.client.unbind(&named(&fixture, "ladder.1600"), &named(&fixture, "after.3200"), "", next).await.unwrap();
     fixture.publish("x").await;
     let seen = seen.reaches(2).await;

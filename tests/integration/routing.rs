@@ -17,7 +17,7 @@ async fn a_copy_whose_wait_queue_is_gone_ends_in_the_stray_queue() {
     let stray = fixture.client.drain(&fixture.stray(), 1, SOON).await.unwrap().remove(0);
     run.stop().await;
     assert_eq!((stray.text(), stray.properties.message_id.as_deref()), ("stray".to_owned(), Some("id")));
-    assert_eq!(stray.headers["return-to"], json!(fixture.queue));
+    assert_eq!(stray.headers["rehop-return-to"], json!(fixture.queue));
     assert_eq!(failures(&stray)[0]["message"], "no");
 }
 
@@ -27,7 +27,7 @@ async fn a_message_that_has_no_way_back_to_its_queue_ends_in_the_stray_queue() {
     let run = fixture.serve_always(Err(Failure::transient("no"))).await;
     fixture.publish("first").await;
     fixture.drain_parked(1).await;
-    let home = json!({ "x-match": "all", "return-to": fixture.queue });
+    let home = json!({ "x-match": "all", "rehop-return-to": fixture.queue });
     let return_exchange = format!("{}.return", fixture.namespace.name());
     fixture.client.unbind(&fixture.queue, &return_exchange, "", home).await.unwrap();
     fixture.publish("stray").await;

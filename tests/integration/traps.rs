@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rehop::settings::BindingSettings;
+use rehop::settings::{BindingSettings, WaitStrategy};
 use rehop::{Failure, HeaderValue, Message};
 use rehop_testing::Publish;
 use serde_json::{Value, json};
@@ -188,7 +188,7 @@ async fn hostile_headers_by_the_return_exchange_stop_nothing() {
         "rehop-user-id",
         "rehop-cc",
         "rehop-reason",
-        "wait-for",
+        "rehop-wait-for",
         "traceparent",
         "tracestate",
         "baggage",
@@ -216,7 +216,7 @@ async fn hostile_headers_by_the_return_exchange_stop_nothing() {
         })
         .await;
     for (number, value) in values.iter().enumerate() {
-        let mut message = Publish::to(&return_exchange, "key").header("return-to", fixture.queue.as_str());
+        let mut message = Publish::to(&return_exchange, "key").header("rehop-return-to", fixture.queue.as_str());
         for name in names {
             message = message.header(name, value.clone());
         }
@@ -231,6 +231,62 @@ async fn hostile_headers_by_the_return_exchange_stop_nothing() {
     assert_eq!(seen.all().len(), values.len());
 }
 
+/// The names of all headers that rehop writes, without their prefix.
+const OWN: [&str; 31] = [
+    "return-to",
+    "wait-for",
+    "then-100",
+    "attempt",
+    "hop",
+    "defers",
+    "first-seen-at",
+    "first-failed-at",
+    "waiting-since",
+    "due-at",
+    "expires-at",
+    "exchange",
+    "routing-key",
+    "errors",
+    "chain-id",
+    "reason",
+    "user-id",
+    "cc",
+    "parked-at",
+    "replays",
+    "replay-run",
+    "replay-number",
+    "canary",
+    "fate",
+    "edited-at",
+    "discarded-at",
+    "discarded-why",
+    "discard-run",
+    "discarded-from",
+    "previous-attempt",
+    "traced-since",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producers_header_is_kept_over_waits_and_parking_unless_its_name_has_the_prefix() {
+    for strategy in [WaitStrategy::Tiers, WaitStrategy::Ladder] {
+        let mut fixture = Fixture::new("prefix").await;
+        fixture.retry().strategy = Some(strategy);
+        fixture.retry().delays = millis([100]);
+        let run = fixture.serve_always(Err(Failure::transient("no"))).await;
+        let mut message = Publish::to_queue(&fixture.queue);
+        for name in OWN {
+            message = message.header(name, "mine").header(format!("rehop-{name}"), "forged");
+        }
+        fixture.client.publish(message).await.unwrap();
+        let parked = fixture.drain_parked(1).await.remove(0);
+        assert_eq!(run.stop().await.waited, 1);
+        for name in OWN {
+            assert_eq!(parked.headers.get(name), Some(&json!("mine")), "{name}, {strategy:?}");
+            assert_ne!(parked.headers.get(&format!("rehop-{name}")), Some(&json!("forged")), "{name}, {strategy:?}");
+        }
+    }
+}
+
 /// A due date in the year 3000 on an otherwise correct copy would keep a message waiting forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absurd_due_date_does_not_keep_a_message_waiting() {
@@ -238,8 +294,8 @@ async fn an_absurd_due_date_does_not_keep_a_message_waiting() {
     fixture.declare().await;
     let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
     let message = Publish::to(format!("{}.return", fixture.namespace.name()), "key")
-        .header("return-to", fixture.queue.as_str())
-        .header("wait-for", 100)
+        .header("rehop-return-to", fixture.queue.as_str())
+        .header("rehop-wait-for", 100)
         .header("rehop-waiting-since", now_millis())
         .header("rehop-due-at", 32_503_680_000_000_i64);
     fixture.client.publish(message).await.unwrap();

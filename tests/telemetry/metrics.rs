@@ -99,7 +99,7 @@ async fn every_metric_that_is_used_arrives_and_no_attribute_is_unbounded() {
     attempts.reaches(2).await;
     // As `rehop parked replay` sends it.
     let replayed = rehop_testing::Publish::to(format!("{}.return", fixture.namespace.name()), "order.created")
-        .header("return-to", fixture.queue.as_str())
+        .header("rehop-return-to", fixture.queue.as_str())
         .header("rehop-replay-run", "run")
         .header("rehop-replays", 1)
         .body("permanent");

@@ -26,7 +26,7 @@ async fn rest(fixture: &Fixture, producer: &Producer, exchange: &str, return_to:
     crate::set_up();
     let exchange = fixture.namespace.exchange(exchange);
     let message = Publish { exchange, ..producer.message(fixture) };
-    let message = message.header("rehop-chain-id", "seven").header("return-to", return_to);
+    let message = message.header("rehop-chain-id", "seven").header("rehop-return-to", return_to);
     fixture.client.publish(message).await.unwrap();
 }
 
@@ -93,7 +93,7 @@ async fn the_span_of_a_copy_that_its_queue_refuses_says_so() {
         let full = fixture.namespace.queue("full");
         let arguments = json!({ "x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish" });
         fixture.client.declare_queue(&full, arguments).await.unwrap();
-        let home = json!({ "x-match": "all", "return-to": full });
+        let home = json!({ "x-match": "all", "rehop-return-to": full });
         fixture.client.bind(&full, &fixture.namespace.exchange("return"), "", home).await.unwrap();
         fixture.client.publish(Publish::to_queue(&full).body("first")).await.unwrap();
         rest(&fixture, &producer, "stray", &full).await;

@@ -198,7 +198,7 @@ async fn raw_move(url: &str, corner: &Corner, messages: usize, in_flight: u16) -
                 let delivery: lapin::message::Delivery = delivery?;
                 let mut headers: BTreeMap<_, _> =
                     raw::history().into_iter().map(|(name, value)| (short(name), value)).collect();
-                headers.insert(short("return-to"), text(&corner.queue));
+                headers.insert(short("rehop-return-to"), text(&corner.queue));
                 headers.insert(short("rehop-routing-key"), text("order.created"));
                 headers.insert(short("rehop-replays"), AMQPValue::LongLongInt(1));
                 let properties = delivery.properties.clone().with_headers(FieldTable::from(headers));

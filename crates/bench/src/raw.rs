@@ -175,13 +175,13 @@ impl Client {
             Way::Tiers | Way::DelayedExchange => vec![Way::TIERS.as_millis() as u64],
             way => way.legs(id),
         };
-        let wait_for = if way == Way::DelayedExchange { "x-delay" } else { "wait-for" };
+        let wait_for = if way == Way::DelayedExchange { "x-delay" } else { "rehop-wait-for" };
         let mut headers = vec![
-            ("return-to".to_owned(), text(&self.corner.queue)),
+            ("rehop-return-to".to_owned(), text(&self.corner.queue)),
             (wait_for.to_owned(), millis(legs[0])),
             ("hop".to_owned(), AMQPValue::LongLongInt(1)),
         ];
-        headers.extend(legs.windows(2).map(|legs| (format!("then-{}", legs[0]), millis(legs[1]))));
+        headers.extend(legs.windows(2).map(|legs| (format!("rehop-then-{}", legs[0]), millis(legs[1]))));
         let namespace = &self.corner.settings.namespace;
         let (exchange, key) = match (&self.corner.cheap_wait, way) {
             (Some(wait_queue), _) => (short(""), short(wait_queue)),

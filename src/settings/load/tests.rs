@@ -235,7 +235,7 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("topology", "\"hunter2\"", Some("hunter2"), "expected one of declare, check");
     check("expiry_header", "\"rehop-hop\"", Some("rehop-hop"), "another meaning");
     check("expiry_header", "\"x-death\"", Some("x-death"), "another meaning");
-    check("expiry_header", "\"return-to\"", Some("return-to"), "another meaning");
+    check("expiry_header", "\"rehop-return-to\"", Some("rehop-return-to"), "another meaning");
     check("broker.url", "\"hunter2\"", Some("hunter2"), "such as amqp://user:password@host:5672/vhost");
     check("broker.url", "\"http://u:hunter2@h\"", Some("http://u:hunter2@h"), "such as amqp://");
     check("broker.url", "\"amqp://u:hunter2#@h\"", Some("amqp://u:hunter2#@h"), "percent-encoded");

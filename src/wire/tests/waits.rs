@@ -72,13 +72,13 @@ fn back_from_ladder(rungs: &[u64], by: u64) -> Ledger {
 fn a_copy_on_the_ladder_carries_its_itinerary_and_the_sum_is_read_back() {
     let path = Path::Ladder { rung: Duration::from_millis(1_000) };
     let wait = Wait { leg: Duration::from_millis(11_000), path, ..a_wait() };
-    let first = delivered("shop", properties(headers([("then-8000", AMQPValue::LongLongInt(1))])));
+    let first = delivered("shop", properties(headers([("rehop-then-8000", AMQPValue::LongLongInt(1))])));
     let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default()).unwrap();
     let written = copy.headers().as_ref().unwrap().inner().clone();
     let number = |name: &str| written.get(name).cloned();
     let millis = |number| Some(AMQPValue::LongLongInt(number));
-    assert_eq!([WAIT_FOR, "then-8000", "then-2000"].map(number), [8_000, 2_000, 1_000].map(millis));
-    assert_eq!(number("then-1000"), None);
+    assert_eq!([WAIT_FOR, "rehop-then-8000", "rehop-then-2000"].map(number), [8_000, 2_000, 1_000].map(millis));
+    assert_eq!(number("rehop-then-1000"), None);
     let ledger = back_from_ladder(&[8_000, 2_000, 1_000], 1_000);
     let wait = ledger.wait.unwrap();
     assert_eq!((wait.leg.as_millis(), wait.path, ledger.wait_unfinished), (11_000, path, None));
@@ -106,12 +106,12 @@ fn hostile_rungs_end() {
         sent.extend(entries.iter().map(|(name, value)| (ShortString::from(*name), number(*value))));
         read(by, sent).0.ledger.wait.map(|wait| wait.leg.as_millis())
     };
-    let around = [(WAIT_FOR, 8_000), ("then-8000", 2_000), ("then-2000", 8_000)];
+    let around = [(WAIT_FOR, 8_000), ("rehop-then-8000", 2_000), ("rehop-then-2000", 8_000)];
     assert_eq!(read_by_rung(&around, "ns.after.1"), Some(10_000));
-    assert_eq!(read_by_rung(&[(WAIT_FOR, 8_000), ("then-8000", 8_000)], "ns.after.1"), Some(8_000));
-    assert_eq!(read_by_rung(&[(WAIT_FOR, 8_000), ("then-8000", -1)], "ns.after.1"), Some(8_000));
-    assert_eq!(read_by_rung(&[(WAIT_FOR, i64::MAX), ("then-8000", 1)], "ns.after.1"), None);
-    let many: Vec<_> = (1..5_000).map(|ttl| (format!("then-{ttl}"), ttl - 1)).collect();
+    assert_eq!(read_by_rung(&[(WAIT_FOR, 8_000), ("rehop-then-8000", 8_000)], "ns.after.1"), Some(8_000));
+    assert_eq!(read_by_rung(&[(WAIT_FOR, 8_000), ("rehop-then-8000", -1)], "ns.after.1"), Some(8_000));
+    assert_eq!(read_by_rung(&[(WAIT_FOR, i64::MAX), ("rehop-then-8000", 1)], "ns.after.1"), None);
+    let many: Vec<_> = (1..5_000).map(|ttl| (format!("rehop-then-{ttl}"), ttl - 1)).collect();
     let mut many: Vec<_> = many.iter().map(|(name, ttl)| (name.as_str(), *ttl)).collect();
     many.push((WAIT_FOR, 4_999));
     assert_eq!(read_by_rung(&many, "ns.after.99999999999999999999"), None, "no exchange of ours");

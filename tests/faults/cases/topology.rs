@@ -131,7 +131,7 @@ pub(crate) async fn parked_queue(ground: Ground) -> Account {
 
 pub(crate) async fn return_binding(ground: Ground) -> Account {
     let (lab, service, client) = running(&ground, "no-way-home", SHORT).await;
-    let matching = json!({ "x-match": "all", "return-to": lab.work() });
+    let matching = json!({ "x-match": "all", "rehop-return-to": lab.work() });
     client.unbind(lab.work(), &lab.exchange("return"), "", matching).await.unwrap();
     lab.send(MESSAGES, Does::Fail(1)).await;
     lab.settled(SOON).await;

@@ -19,8 +19,8 @@ use crate::service::Does;
 fn copy(lab: &Lab, message: Publish, tier: u64, since: Millis, due: Millis) -> Publish {
     let to_wait = Publish { exchange: lab.exchange("wait"), routing_key: lab.work().to_owned(), ..message };
     to_wait
-        .header("return-to", lab.work())
-        .header("wait-for", json!(tier))
+        .header("rehop-return-to", lab.work())
+        .header("rehop-wait-for", json!(tier))
         .header("rehop-attempt", json!(1))
         .header("rehop-hop", json!(1))
         .header("rehop-first-seen-at", json!(since))

@@ -83,7 +83,7 @@ impl Work {
             Some(HeaderValue::Int(millis)) if job.hop() > 0 => Some(millis),
             _ => None,
         };
-        let due = millis("rehop-due-at").or_else(|| Some(millis("rehop-waiting-since")? + millis("wait-for")?));
+        let due = millis("rehop-due-at").or_else(|| Some(millis("rehop-waiting-since")? + millis("rehop-wait-for")?));
         let deadline = job.deadline().map(|deadline| deadline.as_millis());
         Entry {
             at: now(),

@@ -186,7 +186,8 @@ async fn nothing_is_moved_in_a_namespace_that_does_not_exist() {
 async fn a_stray_message_that_was_discarded_is_restored_to_the_strays() {
     let fixture = Fixture::new("restore-stray").await;
     fixture.declare().await;
-    let to_nowhere = Publish::to(format!("{}.return", fixture.namespace.name()), "key").header("return-to", "nowhere");
+    let to_nowhere =
+        Publish::to(format!("{}.return", fixture.namespace.name()), "key").header("rehop-return-to", "nowhere");
     fixture.client.publish(to_nowhere.body("lost")).await.unwrap();
     fixture.has_depth(&fixture.stray(), 1).await;
     let stray = Parked::open(&fixture.settings, Place::Stray).unwrap();
@@ -279,7 +280,7 @@ async fn a_message_for_a_queue_that_no_broker_can_be_asked_about_is_not_edited()
     let fixture = Fixture::new("edit-unsayable").await;
     fixture.declare().await;
     for (chain, queue) in [("one", "語".repeat(85)), ("two", format!("{}\n", fixture.queue))] {
-        let stray = Publish::to(fixture.stray(), "order.created").message_id(chain).header("return-to", queue);
+        let stray = Publish::to(fixture.stray(), "order.created").message_id(chain).header("rehop-return-to", queue);
         fixture.client.publish(stray).await.unwrap();
         let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
         let error = operator.edit(&EditRequest::new(chain, "mended")).await.unwrap_err();

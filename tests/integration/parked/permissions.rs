@@ -44,7 +44,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
     let [return_, park, discarded] = ["return", "park", "discarded"].map(|name| fixture.namespace.exchange(name));
     let lock = fixture.namespace.exchange(&format!("op.lock.{}", fixture.parked()));
     fixture.park(numbered(6)).await;
-    let to_nowhere = Publish::to(&return_, "key").header("return-to", "nowhere");
+    let to_nowhere = Publish::to(&return_, "key").header("rehop-return-to", "nowhere");
     fixture.client.publish(to_nowhere.body("lost")).await.unwrap();
     fixture.has_depth(&fixture.stray(), 1).await;
     let run = fixture.serve_always(Ok(())).await;

@@ -171,11 +171,11 @@ async fn stray_messages_go_back_to_the_queue_that_they_were_on_the_way_to() {
     fixture.declare().await;
     let to_return = || Publish::to(format!("{}.return", fixture.namespace.name()), "order.created");
     // A binding was missing for a while, so the alternate exchange has kept a copy of a wait.
-    fixture.client.publish(to_return().body("known").header("return-to", fixture.queue.as_str())).await.unwrap();
+    fixture.client.publish(to_return().body("known").header("rehop-return-to", fixture.queue.as_str())).await.unwrap();
     let stray = format!("{}.stray", fixture.namespace.name());
     let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
     let lost = Publish::to(&stray, "nowhere");
-    fixture.client.publish(lost.clone().body("way").header("return-to", fixture.queue.as_str())).await.unwrap();
+    fixture.client.publish(lost.clone().body("way").header("rehop-return-to", fixture.queue.as_str())).await.unwrap();
     fixture.client.publish(lost.body("unknown")).await.unwrap();
     fixture.has_depth(&stray, 2).await;
     let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
@@ -196,7 +196,7 @@ async fn the_queue_that_an_operator_names_for_strays_changes_nothing_about_which
     fixture.declare().await;
     let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
     let lost = |body: &str| Publish::to(fixture.stray(), "order.created").body(body);
-    let strays = [lost("homeless"), lost("way").header("return-to", fixture.queue.as_str())];
+    let strays = [lost("homeless"), lost("way").header("rehop-return-to", fixture.queue.as_str())];
     fixture.client.publish_many(strays).await.unwrap();
     fixture.has_depth(&fixture.stray(), 2).await;
     let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
@@ -221,7 +221,7 @@ async fn strays_whose_queue_is_gone_stay_in_their_places_and_the_others_go_home_
     // The broker's answer about the last of these would not fit into AMQP, and would end the connection.
     let (home, gone, unsayable) = (fixture.queue.clone(), fixture.namespace.queue("gone"), "語".repeat(85));
     let lost = |body: &str| Publish::to(fixture.stray(), "order.created").body(body);
-    let of = |body: &str, queue: &str| lost(body).header("return-to", queue);
+    let of = |body: &str, queue: &str| lost(body).header("rehop-return-to", queue);
     let strays = [
         of("one", &home),
         of("two", &gone),

@@ -40,7 +40,7 @@ async fn a_replay_stops_when_a_message_becomes_stray() {
     let replaying = tokio::spawn(async move { operator.replay(&request, |_| {}, never()).await });
     started.reaches(2).await;
     let (queue, exchange) = (&fixture.queue, format!("{}.return", fixture.namespace.name()));
-    fixture.client.unbind(queue, &exchange, "", json!({ "x-match": "all", "return-to": queue })).await.unwrap();
+    fixture.client.unbind(queue, &exchange, "", json!({ "x-match": "all", "rehop-return-to": queue })).await.unwrap();
     gate.add_permits(20);
     let replayed = tokio::time::timeout(SOON, replaying).await.unwrap().unwrap().unwrap();
     assert_eq!((replayed.stopped.clone(), replayed.fates.handled), (Some(Stop::StrayGrew), 2), "{replayed:?}");

@@ -122,7 +122,7 @@ async fn the_plan_of_a_replay_says_which_messages_stay() {
     fixture.declare().await;
     let gone = fixture.namespace.queue("gone");
     let stray = Publish::to(fixture.stray(), "order.created").body("x");
-    let of = |queue: &str| stray.clone().header("return-to", queue);
+    let of = |queue: &str| stray.clone().header("rehop-return-to", queue);
     fixture.client.publish_many([of(&fixture.queue), of(&gone), stray.clone()]).await.unwrap();
     fixture.has_depth(&fixture.stray(), 3).await;
     let page = Served::start(&fixture, &[Action::Replay]).await;
@@ -272,7 +272,7 @@ async fn a_replay_that_left_strays_in_place_does_not_call_the_fate_of_any_messag
     let fixture = Fixture::new("ui-stayed").await;
     fixture.declare().await;
     let serving = fixture.serve_always(Ok(())).await;
-    let stray = |queue: &str| Publish::to(fixture.stray(), "order.created").body("x").header("return-to", queue);
+    let stray = |queue: &str| Publish::to(fixture.stray(), "order.created").body("x").header("rehop-return-to", queue);
     let gone = fixture.namespace.queue("gone");
     fixture.client.publish_many([stray(&fixture.queue), stray(&gone)]).await.unwrap();
     fixture.has_depth(&fixture.stray(), 2).await;

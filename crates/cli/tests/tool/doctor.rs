@@ -148,7 +148,7 @@ async fn what_is_missing_or_different_is_found_by_amqp_and_bindings_by_the_manag
     let whole = Fixture::new("unbound").await;
     whole.declare().await;
     let (queue, exchange) = (&whole.queue, format!("{}.return", whole.namespace.name()));
-    whole.client.unbind(queue, &exchange, "", json!({ "x-match": "all", "return-to": queue })).await.unwrap();
+    whole.client.unbind(queue, &exchange, "", json!({ "x-match": "all", "rehop-return-to": queue })).await.unwrap();
     whole.is_found(&["--management", api.url()], &[("binding-missing", &exchange)]).await;
 }
 

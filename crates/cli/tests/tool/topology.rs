@@ -95,7 +95,7 @@ async fn prune_deletes_wait_queues_that_are_unused_and_empty_and_no_others() {
     let tier = |millis: u64| format!("{}.wait.{millis}", fixture.namespace.name());
     let (full, empty, used) = (tier(3_600_000), tier(300), tier(100));
     let waiting =
-        Publish::to(format!("{}.wait", fixture.namespace.name()), "").header("wait-for", 3_600_000).body("waits");
+        Publish::to(format!("{}.wait", fixture.namespace.name()), "").header("rehop-wait-for", 3_600_000).body("waits");
     fixture.client.publish(waiting).await.unwrap();
     fixture.settings.retry.delays = millis([100, 200]);
     let prune = async |more: &[&str]| fixture.topology("prune", &[&["--management", api.url()], more].concat()).await;
@@ -134,7 +134,7 @@ async fn prune_takes_a_ladder_that_nothing_uses_rung_by_rung_with_its_exchanges(
     fixture.settings.retry.strategy = Some(WaitStrategy::Ladder);
     fixture.declare().await;
     let name = |rest: &str| format!("{}.{rest}", fixture.namespace.name());
-    let waiting = Publish::to(name("ladder"), "").header("wait-for", 1_800_000).body("waits");
+    let waiting = Publish::to(name("ladder"), "").header("rehop-wait-for", 1_800_000).body("waits");
     fixture.client.publish(waiting).await.unwrap();
     fixture.settings.retry.strategy = None;
     let prune = async |more: &[&str]| fixture.topology("prune", &[&["--management", api.url()], more].concat()).await;
@@ -168,7 +168,7 @@ async fn prune_takes_a_ladder_that_nothing_uses_rung_by_rung_with_its_exchanges(
         assert!(applied.out.lines().any(|line| line == expected), "{expected}: {}", applied.out);
     }
     // The rung that stays is still bound, and its message still waits.
-    let again = Publish::to(name("ladder"), "").header("wait-for", 1_800_000).body("waits too");
+    let again = Publish::to(name("ladder"), "").header("rehop-wait-for", 1_800_000).body("waits too");
     fixture.client.publish(again).await.unwrap();
     assert_eq!(fixture.client.drain(&name("ladder.1800000"), 2, SOON).await.unwrap().len(), 2);
     is_listed(&[
@@ -259,7 +259,7 @@ async fn a_prune_that_a_signal_stops_binds_again_what_it_has_unbound() {
         assert!(api.is_bound(&tier).await, "after {signal}");
     }
     let waiting =
-        Publish::to(format!("{}.wait", fixture.namespace.name()), "").header("wait-for", 3_600_000).body("waits");
+        Publish::to(format!("{}.wait", fixture.namespace.name()), "").header("rehop-wait-for", 3_600_000).body("waits");
     fixture.client.publish(waiting).await.unwrap();
     fixture.has_depth(&tier, 1).await;
 }

@@ -235,10 +235,10 @@ async fn what_somebody_binds_to_rehops_exchanges_is_found_and_what_another_servi
     fixture.client.declare_queue(&audit, json!({ "x-queue-type": "quorum" })).await.unwrap();
     let planted = [
         ("park", fixture.queue.as_str(), json!({})),
-        ("wait", "", json!({ "x-match": "any", "wait-for": 100 })),
+        ("wait", "", json!({ "x-match": "any", "rehop-wait-for": 100 })),
         ("ladder", "", json!({})),
-        ("after.200", "", json!({ "x-match": "all", "then-200": 100 })),
-        ("return", "", json!({ "x-match": "all", "return-to": fixture.queue })),
+        ("after.200", "", json!({ "x-match": "all", "rehop-then-200": 100 })),
+        ("return", "", json!({ "x-match": "all", "rehop-return-to": fixture.queue })),
     ];
     let mut objects = Vec::new();
     for (exchange, key, arguments) in &planted {

@@ -379,7 +379,8 @@ mod tests {
         broker().leads_back(Share::All, &["the default exchange"]);
         // By these the queue is bound as every queue is, and as rehop binds it.
         let usual = broker().bound("", queue("orders"), "orders", json!({}));
-        let usual = usual.bound("ns.return", queue("orders"), "", json!({ "x-match": "all", "return-to": "orders" }));
+        let usual =
+            usual.bound("ns.return", queue("orders"), "", json!({ "x-match": "all", "rehop-return-to": "orders" }));
         usual.leads_back(Share::All, &["the default exchange"]);
         broker().bound("shop", queue("orders"), "orders", json!({})).leads_back(Share::All, &["the default exchange"]);
         broker().bound("shop", queue("orders"), "order", json!({})).leads_elsewhere();

@@ -55,7 +55,7 @@ impl Lab {
             .message_id(number.to_string())
             .header("rehop-reason", "exhausted")
             .header("rehop-errors", failures.to_string())
-            .header("return-to", format!("{}.{name}", self.work()))
+            .header("rehop-return-to", format!("{}.{name}", self.work()))
     }
 
     /// Runs an operator to its end, which has to be a success.

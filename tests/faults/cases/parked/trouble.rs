@@ -209,8 +209,8 @@ pub(crate) async fn copies_are_returned(ground: Ground) -> Account {
     };
     lab.park_with(MESSAGES, Does::Succeed, change).await;
     let (client, exchange) = (lab.client().await, lab.exchange("return"));
-    let all = json!({ "x-match": "all", "return-to": lab.work() });
-    let kept = json!({ "x-match": "all", "return-to": lab.work(), "kept": "yes" });
+    let all = json!({ "x-match": "all", "rehop-return-to": lab.work() });
+    let kept = json!({ "x-match": "all", "rehop-return-to": lab.work(), "kept": "yes" });
     client.bind(lab.work(), &exchange, "", kept.clone()).await.unwrap();
     client.unbind(lab.work(), &exchange, "", all).await.unwrap();
     client.unbind(&lab.stray(), &lab.exchange("stray"), "", json!({})).await.unwrap();

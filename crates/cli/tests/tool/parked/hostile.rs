@@ -107,7 +107,7 @@ async fn nothing_in_a_stray_message_commands_the_terminal() {
     let folder = Folder::of(&fixture);
     let said = message("said").header("rehop-exchange", EVIL).header("rehop-routing-key", EVIL);
     let routed = Publish { routing_key: EVIL.to_owned(), ..message("routed") };
-    fixture.stray_directly([said, routed].map(|message| message.header("return-to", EVIL))).await;
+    fixture.stray_directly([said, routed].map(|message| message.header("rehop-return-to", EVIL))).await;
     let run = async |arguments: &[&str]| {
         let finished = fixture.tool(&[&["parked"], arguments].concat()).finished().await;
         is_harmless(&finished);
@@ -211,7 +211,7 @@ async fn a_hostile_message_is_edited_like_any_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn strays_that_name_any_number_of_queues_fill_neither_a_plan_nor_the_memory() {
     let fixture = Fixture::new("hostile-homes").await;
-    let strays = (0..1_010).map(|n| message("lost").header("return-to", format!("{}-{n}", fixture.queue)));
+    let strays = (0..1_010).map(|n| message("lost").header("rehop-return-to", format!("{}-{n}", fixture.queue)));
     fixture.stray_directly(strays).await;
     let listed = fixture.tool(&["parked", "list", "--stray", "--scan", "all", "--json"]).finished().await;
     let listed: Value = serde_json::from_str(&listed.out).unwrap();

@@ -145,7 +145,9 @@ async fn a_stray_whose_queue_is_gone_stays_and_the_plan_says_so() {
     let run = fixture.serve_always(Ok(())).await;
     let gone = fixture.namespace.queue("gone");
     fixture
-        .stray_directly([fixture.queue.as_str(), &gone, ""].map(|queue| message("lost").header("return-to", queue)))
+        .stray_directly(
+            [fixture.queue.as_str(), &gone, ""].map(|queue| message("lost").header("rehop-return-to", queue)),
+        )
         .await;
     let planned = fixture.tool(&["parked", "replay", "--stray"]).finished().await;
     assert_eq!(planned.code(), 0, "{}", planned.err);

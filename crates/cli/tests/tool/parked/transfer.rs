@@ -23,7 +23,7 @@ async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
     let fixture = Fixture::new("import-stray").await;
     fixture.declare().await;
     let stray = || Publish::to(fixture.stray(), "order.created");
-    let returning = stray().body("returning").header("return-to", fixture.queue.as_str());
+    let returning = stray().body("returning").header("rehop-return-to", fixture.queue.as_str());
     fixture.client.publish_many([returning, stray().body("unknown")]).await.unwrap();
     fixture.has_depth(&fixture.stray(), 2).await;
     let folder = Folder::of(&fixture);
@@ -62,7 +62,10 @@ async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
     back.sort_by_key(|message| message.body.clone());
     assert_eq!([back[0].text(), back[1].text()], ["returning", "unknown"]);
     assert!(back.iter().all(|message| message.routing_key == "order.created"), "{back:?}");
-    assert_eq!((&back[0].headers["return-to"], back[1].headers.get("return-to")), (&json!(fixture.queue), None));
+    assert_eq!(
+        (&back[0].headers["rehop-return-to"], back[1].headers.get("rehop-return-to")),
+        (&json!(fixture.queue), None)
+    );
     fixture.has_depth(&fixture.stray(), 0).await;
     fixture.has_depth(&fixture.parked(), 0).await;
 }

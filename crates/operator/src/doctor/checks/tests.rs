@@ -186,7 +186,7 @@ fn a_binding_with_another_key_or_other_arguments_is_not_the_one_that_is_asked_fo
     };
     assert_eq!(changed("orders.parked", |it| it.source = "shop".to_owned()), ["binding-missing"]);
     assert_eq!(changed("orders.parked", |it| it.routing_key = "order".to_owned()), ["binding-missing"]);
-    assert_eq!(changed("orders", |it| it.arguments["return-to"] = "bills".into()), ["binding-missing"]);
+    assert_eq!(changed("orders", |it| it.arguments["rehop-return-to"] = "bills".into()), ["binding-missing"]);
     assert_eq!(changed("orders", |it| drop(it.arguments.insert("tenant".to_owned(), 1.into()))), ["binding-missing"]);
 }
 
@@ -227,31 +227,35 @@ fn a_binding_by_which_copies_go_elsewhere_is_found() {
             "are parked",
         ),
         ("ns.wait", json!({ "destination": "audit" }), "that wait"),
-        ("ns.wait", json!({ "destination": "audit", "arguments": all("wait-for", 10_000.into()) }), "that wait"),
+        ("ns.wait", json!({ "destination": "audit", "arguments": all("rehop-wait-for", 10_000.into()) }), "that wait"),
         (
             "ns.wait",
-            json!({ "destination": "ns.wait.10000", "arguments": all("wait-for", 60_000.into()) }),
+            json!({ "destination": "ns.wait.10000", "arguments": all("rehop-wait-for", 60_000.into()) }),
             "that wait",
         ),
         (
             "ns.wait",
-            json!({ "destination": "ns.wait.10000", "arguments": { "x-match": "any", "wait-for": 10_000 } }),
+            json!({ "destination": "ns.wait.10000", "arguments": { "x-match": "any", "rehop-wait-for": 10_000 } }),
             "that wait",
         ),
         (
             "ns.ladder",
-            json!({ "destination": "ns.wait.1000", "arguments": all("wait-for", 1_000.into()) }),
+            json!({ "destination": "ns.wait.1000", "arguments": all("rehop-wait-for", 1_000.into()) }),
             "that wait",
         ),
         (
             "ns.after.2000",
-            json!({ "destination": "ns.ladder.1000", "arguments": all("wait-for", 1_000.into()) }),
+            json!({ "destination": "ns.ladder.1000", "arguments": all("rehop-wait-for", 1_000.into()) }),
             "wait",
         ),
-        ("ns.return", json!({ "destination": "audit", "arguments": all("return-to", "orders".into()) }), "have waited"),
         (
             "ns.return",
-            json!({ "destination": "orders", "destination_type": "exchange", "arguments": all("return-to", "orders".into()) }),
+            json!({ "destination": "audit", "arguments": all("rehop-return-to", "orders".into()) }),
+            "have waited",
+        ),
+        (
+            "ns.return",
+            json!({ "destination": "orders", "destination_type": "exchange", "arguments": all("rehop-return-to", "orders".into()) }),
             "have waited",
         ),
         ("ns.delay", json!({ "destination": "orders" }), "have waited"),
@@ -272,10 +276,10 @@ fn the_bindings_of_other_services_and_those_that_operators_need_are_no_complaint
     let all = |header: &str, value: Value| json!({ "x-match": "all", header: value });
     for (exchange, binding) in [
         ("ns.park", json!({ "destination": "set-aside", "routing_key": "invoices" })),
-        ("ns.wait", json!({ "destination": "ns.wait.7000", "arguments": all("wait-for", 7_000.into()) })),
-        ("ns.ladder", json!({ "destination": "ns.ladder.750", "arguments": all("wait-for", 750.into()) })),
-        ("ns.after.3000", json!({ "destination": "ns.ladder.750", "arguments": all("then-3000", 750.into()) })),
-        ("ns.return", json!({ "destination": "invoices", "arguments": all("return-to", "invoices".into()) })),
+        ("ns.wait", json!({ "destination": "ns.wait.7000", "arguments": all("rehop-wait-for", 7_000.into()) })),
+        ("ns.ladder", json!({ "destination": "ns.ladder.750", "arguments": all("rehop-wait-for", 750.into()) })),
+        ("ns.after.3000", json!({ "destination": "ns.ladder.750", "arguments": all("rehop-then-3000", 750.into()) })),
+        ("ns.return", json!({ "destination": "invoices", "arguments": all("rehop-return-to", "invoices".into()) })),
         ("ns.stray", json!({ "destination": "ns.stray.2" })),
         ("ns.report", json!({ "destination": "ns.op.fates.1", "routing_key": "1" })),
         ("ns.discarded", json!({ "destination": "archive" })),

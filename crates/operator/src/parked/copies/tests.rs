@@ -91,7 +91,7 @@ fn a_replayed_message_goes_to_the_queue_that_it_failed_in_without_what_its_last_
     let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, &original, RUN, NOW).unwrap();
     assert_eq!((copy.exchange.as_str(), copy.routing_key.as_str()), ("ns.return", "order.created"));
     let headers = copy.properties.headers().as_ref().unwrap().inner();
-    assert_eq!(HeaderValue::of(&headers["return-to"]), HeaderValue::Text("orders"));
+    assert_eq!(HeaderValue::of(&headers["rehop-return-to"]), HeaderValue::Text("orders"));
     assert!(headers.contains_key("tenant") && headers.contains_key("traceparent"));
     for stripped in ["rehop-reason", "rehop-attempt", "rehop-hop", "rehop-expires-at", "rehop-waiting-since"] {
         assert!(!headers.contains_key(stripped), "{stripped}");
@@ -175,7 +175,7 @@ fn a_move_is_logged_and_counted_under_the_name_of_its_command() {
 
 #[test]
 fn what_is_restored_goes_where_it_was_with_the_properties_that_it_had() {
-    let (bin, returning) = (interpreter(Place::Discarded), [("return-to", text("orders"))]);
+    let (bin, returning) = (interpreter(Place::Discarded), [("rehop-return-to", text("orders"))]);
     let stray = properties(returning.into_iter().chain([("rehop-routing-key", text("order.created"))]));
     for (place, from, address, original, to) in [
         (Place::queue("orders"), "orders.parked", ("ns.park", "orders"), parked_by_rehop(), ("ns.park", "orders")),
@@ -242,7 +242,7 @@ fn a_message_of_unknown_destination_is_not_replayed() {
     assert_eq!((message.destination.as_deref(), message.reason.as_str()), (None, "unknown"));
     let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, &original, RUN, NOW);
     assert_eq!(copy, Err(Immovable::NoDestination));
-    let returning = properties([("return-to", text("orders"))]);
+    let returning = properties([("rehop-return-to", text("orders"))]);
     let message = read(&interpreter, ("ns.return", "order.created"), &returning);
     assert_eq!(message.destination.as_deref(), Some("orders"));
     assert_eq!(read(&interpreter, ("ns.park", "orders"), &original).destination.as_deref(), Some("orders"));
@@ -289,7 +289,7 @@ const READ: [&str; 18] = [
     "rehop-first-seen-at",
     "x-death",
     "x-delivery-count",
-    "return-to",
+    "rehop-return-to",
     "traceparent",
 ];
 
