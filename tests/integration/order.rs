@@ -190,8 +190,10 @@ async fn an_ordered_queue_goes_on_in_order_when_the_grace_time_of_its_process_is
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_delivery_limit_and_the_next_one_follows()
 {
-    if is_before_4_3().await {
-        return not_tried("timeouts that the broker does not count, because it is older than 4.3");
+    if is_before_4_3().await || !Broker::shared().await.has_rabbitmqctl() {
+        return not_tried(
+            "timeouts that the broker does not count, because rabbitmqctl cannot be run or it is older than 4.3",
+        );
     }
     let mut fixture = ordered("order-taken-back", Order::Queue, &[120_000]).await;
     declare_existing(&mut fixture, 2, 5_000).await;
@@ -200,6 +202,11 @@ async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_de
     }
     let seen = Log::default();
     let run = serve(&fixture, &seen, |body, _| body == "a1").await;
+    let is_parked = async || {
+        fixture.looks_for_timeouts(&fixture.queue).await;
+        fixture.client.depth(&fixture.parked()).await.is_ok_and(|depth| depth == 1)
+    };
+    eventually(SOON, "it is parked", is_parked).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     assert_eq!((parked.text(), &parked.headers["x-death"][0]["reason"]), ("a1".to_owned(), &"delivery_limit".into()));
     eventually(SOON, "the next one follows", async || seen.all().iter().any(|(body, _)| body == "a2")).await.unwrap();

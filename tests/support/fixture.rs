@@ -10,7 +10,7 @@ use rehop_testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventua
 use tokio::sync::Semaphore;
 
 use super::frame_hold::{FrameHold, Held};
-use super::{Log, Running, SOON, millis};
+use super::{Log, Running, SOON, millis, now_millis};
 
 /// One test's part of a broker.
 pub(crate) struct Fixture {
@@ -213,6 +213,13 @@ impl Fixture {
 
     pub(crate) async fn clear_policy(&self, queue: &str) {
         self.broker().rabbitmqctl(&["clear_policy", queue]).await.unwrap();
+    }
+
+    /// Has the broker look for messages that have timed out. When several messages of a queue time out one after the other, 4.3 may look
+    /// for the second only at the queue's next command, and a changed policy is one.
+    pub(crate) async fn looks_for_timeouts(&self, queue: &str) {
+        let length = now_millis().rem_euclid(1_000_000) + 1_000_000;
+        self.set_policy(queue, &format!(r#"{{"max-length":{length}}}"#)).await;
     }
 
     /// Fills the parked queue: it refuses messages until its policy is [cleared](Self::clear_policy).
