@@ -267,8 +267,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The deadline that a producer set by AMQP's own properties: `timestamp` plus `expiration`. A timestamp has whole seconds, so
-    /// the message gets all of its second. Without a timestamp the time starts now. So it does if it would be over: the broker drops what
-    /// has outlived its `expiration`, so the timestamp of a message that it delivers says something else, such as when an event happened.
+    /// the message gets all of its second. Without a timestamp the time starts now. It also starts now if the deadline would already have
+    /// passed: the broker delivers no message that has outlived its `expiration`, so that timestamp is no publishing time.
     fn expiration(&mut self, now: Timestamp) -> Option<Timestamp> {
         let expiration = self.properties.expiration().as_ref()?;
         let Ok(millis) = expiration.as_str().parse() else {

@@ -79,13 +79,16 @@ impl Contract {
     ) -> BasicProperties {
         let original = &delivery.properties;
         let mut headers = self.carried(delivery, ledger, trace);
+        // Names its queue also where a policy dead-letters it to the stray queue.
+        insert(&mut headers, RETURN_TO, text(&self.queue));
         // It is published with the queue's name as its routing key.
         insert(&mut headers, ROUTING_KEY, text(delivery.origin.routing_key.as_str()));
         insert(&mut headers, REASON, text(reason.as_str()));
         insert(&mut headers, PARKED_AT, moment_value(now));
         checked(copy(original, headers)).unwrap_or_else(|HeadersTooLarge { .. }| {
             let mut headers = original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
-            headers.retain(|name, _| travels(name.as_str()));
+            let is_copy = self.is_own_copy(&delivery.address);
+            headers.retain(|name, _| travels(name.as_str()) || (is_copy && name.as_str() == RETURN_TO));
             properties(original, headers)
         })
     }

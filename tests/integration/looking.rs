@@ -129,6 +129,7 @@ async fn a_parked_message_that_exceeds_a_policys_lower_limit_moves_to_the_stray_
         assert_eq!(message.headers["x-death"][0]["queue"], json!(resting.fixture.parked()));
         assert_eq!(message.headers["x-death"][0]["reason"], "delivery_limit");
         assert_eq!(message.headers["rehop-reason"], "permanent", "its history comes along");
+        assert_eq!(message.headers["rehop-return-to"], json!(resting.fixture.queue), "a replay knows where it goes");
     }
 }
 

@@ -36,6 +36,7 @@ fn what_would_loop_drop_duplicate_or_miscount_is_stripped() {
             assert_eq!(headers.get(name), None, "{name}");
         }
         assert_ne!(headers.get(REASON), Some(&one()));
+        assert_eq!(headers[RETURN_TO], text(&contract().queue));
         for name in kept {
             assert_eq!(headers.get(name), Some(&one()), "{name}");
         }

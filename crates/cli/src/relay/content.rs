@@ -43,8 +43,8 @@ impl<'a> Content<'a> {
             return Self { media_type, coding, other: None };
         }
         let media_type = media_type.map(|media_type| {
-            let is_charset = Encoding::for_label(encoding.as_bytes()).is_some();
-            if is_charset && !names_charset(&media_type) {
+            let can_have = !media_type.trim().is_empty() && !names_charset(&media_type);
+            if can_have && is_charset(encoding) {
                 format!("{media_type}; charset={}", encoding.trim()).into()
             } else {
                 media_type
@@ -65,6 +65,11 @@ fn codings(encoding: &str) -> Option<Vec<&str>> {
         }
     }
     Some(codings)
+}
+
+/// Whether it is the label of a charset, and can stand in a parameter without quotes, as all but a few old labels with colons can.
+fn is_charset(encoding: &str) -> bool {
+    !encoding.contains(':') && Encoding::for_label(encoding.as_bytes()).is_some()
 }
 
 fn names_charset(media_type: &str) -> bool {
@@ -103,7 +108,10 @@ mod tests {
         let stated = "application/json; Charset = \"utf-16\"";
         check(Some(stated), "utf-8", [Some(stated), None, Some("utf-8")]);
         check(Some("a/charset; b=c"), "utf-8", [Some("a/charset; b=c; charset=utf-8"), None, Some("utf-8")]);
-        check(None, "utf-8", [None, None, Some("utf-8")]);
+        for media_type in [None, Some(""), Some(" ")] {
+            check(media_type, "utf-8", [media_type, None, Some("utf-8")]);
+        }
+        check(Some(json), "ISO_8859-1:1987", [Some(json), None, Some("ISO_8859-1:1987")]);
     }
 
     #[test]
