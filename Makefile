@@ -61,7 +61,7 @@ FAULT_VERSIONS ?= $(if $(LONG),4.3 4.0 3.10)
 .PHONY: faults
 faults: toolchain $(if $(FAULT_VERSIONS),fault-images,broker) ## break processes, networks and brokers, and account for each message; LONG=1 for everything
 	@$(VERDICT) faults env $(if $(LONG),REHOP_FAULTS_LONG=1) REHOP_FAULTS_VERSIONS='$(FAULT_VERSIONS)' \
-		$(CARGO) test --locked --quiet --workspace --test faults $(if $(LONG),--release) -- $(CASES)
+		$(CARGO) test --locked --workspace --test faults $(if $(LONG),--release) -- $(CASES)
 
 .PHONY: fault-images
 fault-images:
