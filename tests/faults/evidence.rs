@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rand::Rng as _;
-use rehop_testing::{Broker, Client, Proxy, ProxyConnection, eventually};
+use rehop_testing::{Broker, Client, Management, Proxy, ProxyConnection, eventually};
+use serde_json::{Value, json};
 
 use crate::ground::SOON;
 
@@ -19,13 +20,12 @@ pub(crate) async fn lasts(time: Duration) {
 
 /// Waits until the broker reports this alarm.
 pub(crate) async fn alarm_is_on(broker: &Broker, resource: &str) {
-    let alarms = broker.rabbitmqctl(&["eval", "rabbit_alarm:get_alarms()."]).await.unwrap();
-    assert!(alarms.contains(resource), "the alarm is on: {alarms}");
+    let alarms = broker.management().unwrap().alarms().await.unwrap();
+    assert!(alarms.iter().any(|alarm| alarm == resource), "the alarm is on: {alarms:?}");
 }
 
 pub(crate) async fn no_alarm_is_on(broker: &Broker) {
-    let alarms = broker.rabbitmqctl(&["eval", "rabbit_alarm:get_alarms()."]).await.unwrap();
-    assert_eq!(alarms.trim(), "[]", "the alarm is over");
+    assert_eq!(broker.management().unwrap().alarms().await.unwrap(), [""; 0], "the alarm is over");
 }
 
 /// Connections of these services that publish during an alarm.
@@ -40,35 +40,37 @@ pub(crate) async fn blocked(broker: &Broker, user: &str) {
 }
 
 /// A policy on queues, which the broker has put into effect.
-pub(crate) struct Policy<'a> {
-    broker: &'a Broker,
+pub(crate) struct Policy {
+    management: Management,
     name: String,
 }
 
-impl<'a> Policy<'a> {
+impl Policy {
     /// A policy for one queue.
-    pub(crate) async fn set(broker: &'a Broker, queue: &str, definition: &str) -> Self {
+    pub(crate) async fn set(broker: &Broker, queue: &str, definition: Value) -> Self {
         // Dots are the only special characters of patterns in these queues' names.
         let pattern = format!("^{}$", queue.replace('.', "\\."));
         let name = format!("on {queue}");
-        broker.rabbitmqctl(&["set_policy", &name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
-        let policy = Self { broker, name };
+        let management = broker.management().unwrap();
+        management.set_policy(&name, &pattern, definition).await.unwrap();
+        let policy = Self { management, name };
         assert!(policy.is_in_effect(queue).await, "the policy is in effect on {queue}");
         policy
     }
 
     async fn is_in_effect(&self, queue: &str) -> bool {
-        let listed = self.broker.rabbitmqctl(&["list_queues", "name", "policy"]).await.unwrap();
-        listed.lines().any(|line| line.starts_with(queue) && line.ends_with(&self.name))
+        self.management.queue(queue).await.unwrap()["policy"] == self.name
     }
 
     pub(crate) async fn clear(self) {
-        self.broker.rabbitmqctl(&["clear_policy", &self.name]).await.unwrap();
+        self.management.delete_policy(&self.name).await.unwrap();
     }
 }
 
 /// What the policy does with a full queue.
-pub(crate) const ROOM_FOR_ONE: &str = r#"{"max-length":1,"overflow":"reject-publish"}"#;
+pub(crate) fn room_for_one() -> Value {
+    json!({ "max-length": 1, "overflow": "reject-publish" })
+}
 
 /// A connection that was open and has been closed.
 pub(crate) async fn broken(connection: &ProxyConnection, fault: impl FnOnce(&ProxyConnection)) {

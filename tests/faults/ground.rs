@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rehop_testing::{Broker, BrokerBuilder, Client, Cluster, Namespace, eventually};
+use rehop_testing::{Broker, BrokerBuilder, Client, Cluster, Management, Namespace, eventually};
 use tokio::sync::OnceCell;
 
 use crate::lab::Lab;
@@ -58,8 +58,7 @@ impl Ground {
             builder = builder.tag(tag);
         }
         let broker = wishes(builder).start().await.unwrap();
-        broker.rabbitmqctl(&["add_user", USER, &self.password]).await.unwrap();
-        broker.rabbitmqctl(&["set_permissions", USER, ".*", ".*", ".*"]).await.unwrap();
+        self.add_user(&broker.management().unwrap()).await;
         Arc::new(broker)
     }
 
@@ -68,9 +67,13 @@ impl Ground {
             Some(tag) => Cluster::start_tag(nodes, tag).await.unwrap(),
             None => Cluster::start(nodes).await.unwrap(),
         };
-        cluster.rabbitmqctl(0, &["add_user", USER, &self.password]).await.unwrap();
-        cluster.rabbitmqctl(0, &["set_permissions", USER, ".*", ".*", ".*"]).await.unwrap();
+        self.add_user(&cluster.management(0).unwrap()).await;
         cluster
+    }
+
+    async fn add_user(&self, management: &Management) {
+        management.add_user(USER, &self.password).await.unwrap();
+        management.set_permissions(USER, [".*"; 3]).await.unwrap();
     }
 
     /// The URL for services, instead of the administrator's.

@@ -118,7 +118,7 @@ async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_s
     let mut fixture = held("held-asked", &[7_000]).await;
     (fixture.consume().concurrency, fixture.consume().prefetch) = (Some(1), Some(2));
     fixture.declare().await;
-    fixture.set_policy(&fixture.queue, r#"{"consumer-timeout":2000}"#).await;
+    fixture.set_policy(&fixture.queue, json!({ "consumer-timeout": 2000 })).await;
     let seen = Log::default();
     let log = seen.clone();
     let run = fixture

@@ -5,10 +5,11 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop::{Failure, Reason};
 use rehop_testing::{Broker, Received, eventually};
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::support::frame_hold::Held;
-use crate::support::{Fixture, Log, Running, SOON, millis, not_tried};
+use crate::support::{Fixture, Log, Running, SOON, are_held_by_the_broker, millis, not_tried};
 
 /// How long the next message must not start while a reject is held back. Any wait of a fixed length, such as the 200 ms after a settlement,
 /// is over by then.
@@ -65,21 +66,16 @@ fn of<'a>(customer: &str, seen: &'a [String]) -> Vec<&'a str> {
 }
 
 /// Waits until the broker holds so many messages of the work queue that no consumer can get: they are to be dead-lettered.
-async fn are_held_by_the_broker(fixture: &Fixture, count: usize) {
-    let held = format!("{}\t{count}\t0\t0", fixture.queue);
-    let counts = ["list_queues", "name", "messages", "messages_ready", "messages_unacknowledged"];
-    eventually(SOON, "the broker holds what it cannot park", async || {
-        let queues = impatient_broker().await.rabbitmqctl(&counts).await.map_err(|error| error.to_string())?;
-        if queues.lines().any(|line| line == held) { Ok(true) } else { Err(queues) }
-    })
-    .await
-    .unwrap();
+async fn cannot_be_parked(fixture: &Fixture, count: usize) {
+    let management = impatient_broker().await.management().unwrap();
+    let what = "the broker holds what it cannot park";
+    eventually(SOON, what, async || are_held_by_the_broker(&management, &fixture.queue, count).await).await.unwrap();
 }
 
 /// Makes the parked queue accept messages again, by a higher limit. Without any limit, 3.10 would go on refusing the dead letters of a
 /// queue that it has refused before.
 async fn make_room(fixture: &Fixture) {
-    fixture.set_policy(&fixture.parked(), r#"{"max-length":1000,"overflow":"reject-publish"}"#).await;
+    fixture.set_policy(&fixture.parked(), json!({ "max-length": 1000, "overflow": "reject-publish" })).await;
 }
 
 /// What was parked, without the messages that filled the queue.
@@ -129,7 +125,7 @@ async fn what_the_parked_queue_refuses_for_too_long_is_left_to_the_broker_and_no
         fixture.publish(&format!("no {number}")).await;
     }
     seen.reaches(6).await;
-    are_held_by_the_broker(&fixture, 6).await;
+    cannot_be_parked(&fixture, 6).await;
     // The handlers' slots are free again.
     fixture.publish("yes").await;
     seen.reaches(7).await;
@@ -150,7 +146,7 @@ async fn in_an_ordered_queue_those_behind_what_the_parked_queue_refuses_go_on_be
     let seen = seen.reaches(5).await;
     let (of_a, of_b) = (of("a", &seen), of("b", &seen));
     assert_eq!((of_a, of_b), (vec!["a-no", "a1", "a2"], vec!["b1", "b2"]), "each runs once, in its order");
-    are_held_by_the_broker(&fixture, 1).await;
+    cannot_be_parked(&fixture, 1).await;
     assert_eq!(parked_by_the_broker(&fixture, 1).await[0].text(), "a-no");
     let summary = run.stop().await;
     assert_eq!((summary.parked[&Reason::Permanent], summary.handled, summary.unsettled), (1, 4, 0), "{summary}");

@@ -8,7 +8,7 @@ use rehop::Failure;
 use rehop_testing::{Broker, Publish, Received, eventually};
 use serde_json::json;
 
-use crate::support::{Fixture, SOON, fragile_broker};
+use crate::support::{Fixture, SOON, are_held_by_the_broker, fragile_broker};
 
 /// Without a limit, RabbitMQ 4.x deletes a message at the 21st return.
 const LOOKS: usize = 40;
@@ -98,8 +98,7 @@ fn bodies(messages: &[Received]) -> BTreeSet<String> {
 /// A policy with a delivery limit of two for these queues.
 async fn limit(broker: &Broker, name: &str, queues: &[String]) {
     let pattern = format!("^({})$", queues.join("|").replace('.', "\\."));
-    let definition = r#"{"delivery-limit": 2}"#;
-    broker.rabbitmqctl(&["set_policy", name, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+    broker.management().unwrap().set_policy(name, &pattern, json!({ "delivery-limit": 2 })).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,14 +141,11 @@ async fn a_stray_message_that_exceeds_a_policys_lower_limit_is_held_until_anothe
     let resting = Resting::on(&broker, "looking-stray").await;
     let stray = resting.fixture.stray();
     limit(&broker, "looking-stray", &[resting.fixture.parked(), stray.clone()]).await;
-    // There are four messages, none of them ready or held by a consumer.
-    let held = format!("{stray}\t4\t0\t0");
-    let counts = ["list_queues", "name", "messages", "messages_ready", "messages_unacknowledged"];
+    let management = broker.management().unwrap();
     eventually(SOON, "four messages held by the broker, and none to be fetched", async || {
-        // On a busy machine the command is slow, and many looks are needed.
+        // The counts are some seconds old, and many looks are needed.
         while resting.look(Return::Reject).await > 0 {}
-        let queues = broker.rabbitmqctl(&counts).await.map_err(|error| error.to_string())?;
-        if queues.lines().any(|line| line == held) { Ok(true) } else { Err(queues) }
+        are_held_by_the_broker(&management, &stray, 4).await
     })
     .await
     .unwrap();

@@ -251,7 +251,7 @@ async fn a_broker_policy_that_switches_the_delay_off_leaves_attempts_bounded() {
     }
     let fixture = native("native-policy", 3).await;
     fixture.declare().await;
-    fixture.set_policy(&fixture.queue, r#"{"delayed-retry-type":"disabled"}"#).await;
+    fixture.set_policy(&fixture.queue, json!({ "delayed-retry-type": "disabled" })).await;
     let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
     let parked = fixture.drain_parked(1).await.remove(0);
@@ -271,7 +271,7 @@ async fn a_broker_policy_with_other_delays_changes_how_long_waits_last_and_leave
     let mut fixture = native("native-policy-delays", 3).await;
     fixture.retry().immediate = Some(2);
     fixture.declare().await;
-    let definition = r#"{"delayed-retry-type":"returned","delayed-retry-min":50,"delayed-retry-max":60000}"#;
+    let definition = json!({ "delayed-retry-type": "returned", "delayed-retry-min": 50, "delayed-retry-max": 60000 });
     fixture.set_policy(&fixture.queue, definition).await;
     let note = |message: &rehop::Message<bytes::Bytes>| (Instant::now(), message.attempt(), message.hop());
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
@@ -298,7 +298,7 @@ async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leav
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish("waits").await;
     seen.reaches(1).await;
-    fixture.set_policy(&fixture.queue, r#"{"delayed-retry-type":"disabled"}"#).await;
+    fixture.set_policy(&fixture.queue, json!({ "delayed-retry-type": "disabled" })).await;
     fixture.publish("later").await;
     let parked = fixture.drain_parked(2).await;
     run.stop().await;

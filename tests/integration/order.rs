@@ -190,9 +190,9 @@ async fn an_ordered_queue_goes_on_in_order_when_the_grace_time_of_its_process_is
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_delivery_limit_and_the_next_one_follows()
 {
-    if is_before_4_3().await || !Broker::shared().await.has_rabbitmqctl() {
+    if is_before_4_3().await || Broker::shared().await.management_url().is_none() {
         return not_tried(
-            "timeouts that the broker does not count, because rabbitmqctl cannot be run or it is older than 4.3",
+            "timeouts that the broker does not count, because the broker is older than 4.3 or REHOP_TEST_MANAGEMENT_URL is not set",
         );
     }
     let mut fixture = ordered("order-taken-back", Order::Queue, &[120_000]).await;
@@ -223,9 +223,9 @@ async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_de
 /// back itself; from then on the session gives back all that it holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_an_ordered_queue_no_message_overtakes_one_whose_copy_is_refused_for_longer_than_the_ack_timeout() {
-    if is_before_4_3().await || !Broker::shared().await.has_rabbitmqctl() {
+    if is_before_4_3().await || Broker::shared().await.management_url().is_none() {
         return not_tried(
-            "copies refused past a short ack timeout, because rabbitmqctl cannot be run or older than 4.3",
+            "copies refused past a short ack timeout, because the broker is older than 4.3 or REHOP_TEST_MANAGEMENT_URL is not set",
         );
     }
     let mut fixture = ordered("order-refused", Order::RoutingKey, &[100]).await;

@@ -131,8 +131,10 @@ async fn a_memory_alarm_holds_copies_back_and_loses_none() {
     let queue = fixture.queue.clone();
     fixture.client.publish_many((0..20).map(|n| Publish::to_queue(&queue).message_id(n.to_string()))).await.unwrap();
     broker.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]).await.unwrap();
-    let alarms = async || broker.rabbitmqctl(&["eval", "rabbit_alarm:get_alarms()."]).await;
-    eventually(SOON, "the alarm is on", async || alarms().await.map(|alarms| alarms.trim() != "[]")).await.unwrap();
+    let management = broker.management().unwrap();
+    eventually(SOON, "the alarm is on", async || management.alarms().await.map(|alarms| !alarms.is_empty()))
+        .await
+        .unwrap();
     let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::permanent("no"))).await;
     seen.reaches(1).await;
     // The broker blocks a connection at its first publish, which may still arrive.
@@ -211,8 +213,8 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
 /// To declare the queue again is refused, and to consume it is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_may_no_longer_declare_its_queue_consumes_it_after_a_reconnect_and_a_new_one_does_not_start() {
-    if !Broker::shared().await.has_rabbitmqctl() {
-        return not_tried("permissions, because rabbitmqctl cannot be run");
+    if Broker::shared().await.management_url().is_none() {
+        return not_tried("permissions, because REHOP_TEST_MANAGEMENT_URL is not set");
     }
     let mut fixture = Fixture::new("undeclared").await;
     let proxy = fixture.put_behind_proxy().await;

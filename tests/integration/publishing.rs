@@ -81,19 +81,16 @@ async fn are_parked(fixture: &Fixture) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do_not_stop_a_service() {
     let broker = Broker::shared().await;
-    if !broker.has_rabbitmqctl() {
-        return not_tried("a full parked queue, because rabbitmqctl cannot be run");
+    if broker.management_url().is_none() {
+        return not_tried("a full parked queue, because REHOP_TEST_MANAGEMENT_URL is not set");
     }
     let mut fixture = Fixture::new("operator").await;
     fixture.declare().await;
     let (run, seen) = refused(&mut fixture, |_| ()).await;
     let name = format!("{} consuming", fixture.namespace.name());
-    let listing = broker.rabbitmqctl(&["--silent", "list_connections", "pid", "client_properties"]).await.unwrap();
-    let pid = listing.lines().find(|line| line.contains(&name)).and_then(|line| line.split('\t').next());
-    broker
-        .rabbitmqctl(&["close_connection", pid.expect("the consuming connection is listed"), "by a test"])
-        .await
-        .unwrap();
+    let management = broker.management().unwrap();
+    let closes = async || management.close_connections(&name).await.map(|closed| closed == 1);
+    eventually(SOON, "the consuming connection is listed, and closed", closes).await.unwrap();
     // The connection was lost while copies were refused, so their messages are delivered again.
     seen.reaches(13).await;
     are_parked(&fixture).await;
@@ -108,8 +105,8 @@ async fn a_full_parked_queue_and_a_consuming_connection_closed_by_an_operator_do
 /// rehop alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requeued_and_parked_in_the_end() {
-    if !Broker::shared().await.has_rabbitmqctl() {
-        return not_tried("a full parked queue, because rabbitmqctl cannot be run");
+    if Broker::shared().await.management_url().is_none() {
+        return not_tried("a full parked queue, because REHOP_TEST_MANAGEMENT_URL is not set");
     }
     let mut fixture = Fixture::new("refused-long").await;
     fixture.declare().await;
@@ -128,8 +125,8 @@ async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requ
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_may_not_be_published_holds_up_and_multiplies_no_other() {
-    if !Broker::shared().await.has_rabbitmqctl() {
-        not_tried("permissions, because rabbitmqctl cannot be run");
+    if Broker::shared().await.management_url().is_none() {
+        not_tried("permissions, because REHOP_TEST_MANAGEMENT_URL is not set");
         return;
     }
     let mut fixture = Fixture::new("no-write").await;

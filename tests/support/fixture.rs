@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rehop::settings::{ConsumeSettings, RetrySettings, Secret};
 use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Status, Topology};
-use rehop_testing::{Broker, Client, Namespace, Proxy, Publish, Received, eventually};
+use rehop_testing::{Broker, Client, Management, Namespace, Proxy, Publish, Received, eventually};
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::frame_hold::{FrameHold, Held};
@@ -48,6 +49,10 @@ impl Fixture {
 
     fn broker(&self) -> &'static Broker {
         self.broker.expect("this fixture knows only an address")
+    }
+
+    fn management(&self) -> Management {
+        self.broker().management().unwrap()
     }
 
     /// A fixture whose services reach the shared broker through a proxy. Its client does not.
@@ -206,25 +211,25 @@ impl Fixture {
     }
 
     /// Sets a policy for one queue, until [`clear_policy`](Self::clear_policy).
-    pub(crate) async fn set_policy(&self, queue: &str, definition: &str) {
+    pub(crate) async fn set_policy(&self, queue: &str, definition: Value) {
         let pattern = format!("^{}$", queue.replace('.', "\\."));
-        self.broker().rabbitmqctl(&["set_policy", queue, &pattern, definition, "--apply-to", "queues"]).await.unwrap();
+        self.management().set_policy(queue, &pattern, definition).await.unwrap();
     }
 
     pub(crate) async fn clear_policy(&self, queue: &str) {
-        self.broker().rabbitmqctl(&["clear_policy", queue]).await.unwrap();
+        self.management().delete_policy(queue).await.unwrap();
     }
 
     /// Has the broker look for messages that have timed out. When several messages of a queue time out one after the other, 4.3 may look
     /// for the second only at the queue's next command, and a changed policy is one.
     pub(crate) async fn looks_for_timeouts(&self, queue: &str) {
         let length = now_millis().rem_euclid(1_000_000) + 1_000_000;
-        self.set_policy(queue, &format!(r#"{{"max-length":{length}}}"#)).await;
+        self.set_policy(queue, json!({ "max-length": length })).await;
     }
 
     /// Fills the parked queue: it refuses messages until its policy is [cleared](Self::clear_policy).
     pub(crate) async fn fill_parked(&self) {
-        self.set_policy(&self.parked(), r#"{"max-length":1,"overflow":"reject-publish"}"#).await;
+        self.set_policy(&self.parked(), json!({ "max-length": 1, "overflow": "reject-publish" })).await;
         // A quorum queue accepts a few messages more than its limit.
         let fills = async || self.client.publish(Publish::to_queue(self.parked()).body(Self::FILLS)).await.is_err();
         eventually(SOON, "the parked queue is full", fills).await.unwrap();
@@ -233,17 +238,16 @@ impl Fixture {
     /// Services that are started from now on have a user with only these permissions: configure, write, read.
     pub(crate) async fn limit(&mut self, user: &str, permissions: [&str; 3]) {
         let user = format!("{user}-{}", self.namespace.name());
-        self.broker().rabbitmqctl(&["add_user", &user, "pass"]).await.unwrap();
+        self.management().add_user(&user, "pass").await.unwrap();
         self.settings.broker.username = Some(user);
         self.settings.broker.password = Some(Secret::from("pass"));
         self.allow(permissions).await;
     }
 
     /// Changes what this user may do.
-    pub(crate) async fn allow(&self, [configure, write, read]: [&str; 3]) {
+    pub(crate) async fn allow(&self, permissions: [&str; 3]) {
         let user = self.settings.broker.username.as_deref().expect("the user is limited");
-        let set = ["set_permissions", user, configure, write, read];
-        self.broker().rabbitmqctl(&set).await.unwrap();
+        self.management().set_permissions(user, permissions).await.unwrap();
     }
 
     /// The retry settings of the queue.

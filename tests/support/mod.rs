@@ -9,7 +9,7 @@ mod running;
 use std::time::{Duration, SystemTime};
 
 use rehop::{Backoff, Status, Timestamp};
-use rehop_testing::{Broker, Received, eventually};
+use rehop_testing::{Broker, Management, Received, eventually};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -55,6 +55,14 @@ pub(crate) async fn is_idle(status: &Status) {
         held => Err(format!("{held} in flight")),
     };
     eventually(SOON, "every delivery is settled", holds_none).await.unwrap();
+}
+
+/// Whether the broker holds so many messages of the queue, and no consumer can get any of them: they are to be dead-lettered. Else what
+/// the management API counts.
+pub(crate) async fn are_held_by_the_broker(management: &Management, queue: &str, count: usize) -> Result<bool, String> {
+    let counted = management.queue(queue).await.map_err(|error| error.to_string())?;
+    let counts = ["messages", "messages_ready", "messages_unacknowledged"].map(|name| counted[name].as_u64());
+    if counts == [Some(count as u64), Some(0), Some(0)] { Ok(true) } else { Err(format!("{counts:?}")) }
 }
 
 /// A broker that tests restart and reconfigure, one at a time.

@@ -7,6 +7,7 @@ use super::{
     client_error::ClientError,
     container::{self, AMQP, AMQPS, Container, DEFAULT_TAG, MANAGEMENT},
     error::BrokerError,
+    management::Management,
     node::{self, Node, Server},
     probe,
     recipe::{Recipe, TlsListener},
@@ -78,6 +79,15 @@ impl Broker {
     #[must_use]
     pub fn management_url(&self) -> Option<&str> {
         self.management_url.as_deref()
+    }
+
+    /// The management API, for policies, users and what else a test changes there.
+    ///
+    /// # Errors
+    /// When only the broker's AMQP address is known, or `REHOP_TEST_MANAGEMENT_URL` cannot be used.
+    pub fn management(&self) -> Result<Management, BrokerError> {
+        let url = self.management_url.as_deref().ok_or(BrokerError::NoManagement)?;
+        Management::new(url, &self.amqp_url)
     }
 
     /// The broker's version, for example `4.3.6`; `unknown` for an external broker behind TLS.

@@ -9,6 +9,7 @@ use super::{
     command::docker,
     container::{AMQP, DEFAULT_TAG, MANAGEMENT, docker_answers, image_of, rabbitmqctl},
     error::BrokerError,
+    management::Management,
     namespace::random_suffix,
     ports::Port,
     probe,
@@ -95,6 +96,15 @@ impl Cluster {
     }
 
     /// The management API of node `i`.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn management(&self, i: usize) -> Result<Management, BrokerError> {
+        self.name(i)?;
+        Management::new(&self.management_url(i), &self.amqp_url(i))
+    }
+
+    /// The URL of node `i`'s management API, with user and password.
     ///
     /// # Panics
     /// When there is no such node.

@@ -79,6 +79,26 @@ pub enum BrokerError {
         what: &'static str,
     },
 
+    /// Only the broker's AMQP address is known.
+    #[error("the broker's management API is not known; name it in REHOP_TEST_MANAGEMENT_URL")]
+    NoManagement,
+
+    /// The URL in `REHOP_TEST_MANAGEMENT_URL` cannot be used.
+    #[error("the URL of the management API cannot be used: {reason}; it is like http://guest:guest@127.0.0.1:15672")]
+    ManagementUrl {
+        /// What is wrong. It names neither user nor password.
+        reason: String,
+    },
+
+    /// The management API refused a request or did not answer.
+    #[error("the management API failed at {request}: {reason}")]
+    Management {
+        /// The method and the path.
+        request: String,
+        /// The API's answer, or why there was none.
+        reason: String,
+    },
+
     /// A cluster needs Docker.
     #[error("a cluster needs Docker, which does not answer: {reason}")]
     ClusterNeedsDocker {

@@ -18,14 +18,14 @@ use crate::service::{Config, Does};
 /// A user of the shared broker with these permissions: configure, write, read.
 async fn user(ground: &Ground, broker: &Broker, lab: &mut Lab, permissions: [&str; 3]) {
     let user = lab.config.namespace.clone();
-    broker.rabbitmqctl(&["add_user", &user, &ground.password]).await.unwrap();
+    broker.management().unwrap().add_user(&user, &ground.password).await.unwrap();
     lab.config.url = ground.url_of(broker.amqp_url(), &user);
     permit(broker, lab, permissions).await;
 }
 
 /// Changes what this user may do.
-async fn permit(broker: &Broker, lab: &Lab, [configure, write, read]: [&str; 3]) {
-    broker.rabbitmqctl(&["set_permissions", &lab.config.namespace, configure, write, read]).await.unwrap();
+async fn permit(broker: &Broker, lab: &Lab, permissions: [&str; 3]) {
+    broker.management().unwrap().set_permissions(&lab.config.namespace, permissions).await.unwrap();
 }
 
 pub(crate) async fn least_permissions(ground: Ground) -> Account {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rehop::settings::QueueType;
 
-use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, lasts, no_alarm_is_on};
+use crate::evidence::{Policy, alarm_is_on, blocked, lasts, no_alarm_is_on, room_for_one};
 use crate::ground::{Ground, SOON};
 use crate::ledger::{Account, Allowed};
 use crate::record::Step;
@@ -64,7 +64,7 @@ async fn full(ground: Ground, name: &str, queue: &str, does: Does) -> Account {
     let lab = ground.lab(name).await;
     lab.declare().await;
     let queue = lab.exchange(queue);
-    let policy = Policy::set(&broker, &queue, ROOM_FOR_ONE).await;
+    let policy = Policy::set(&broker, &queue, room_for_one()).await;
     let (messages, client) = (300, lab.client().await);
     lab.send(messages, does).await;
     let mut service = lab.service();

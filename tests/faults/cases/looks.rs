@@ -27,7 +27,11 @@ enum Way {
 const LOOKS: usize = 40;
 const MESSAGES: usize = 3;
 /// The lower of a policy's limit and the queue's own applies.
-const LIMIT: &str = r#"{"delivery-limit":2}"#;
+const LIMIT: u32 = 2;
+
+fn delivery_limit(limit: u32) -> Value {
+    json!({ "delivery-limit": limit })
+}
 
 pub(crate) async fn without_a_policy(ground: Ground) -> Account {
     looked_at(&ground, None).await
@@ -37,7 +41,7 @@ pub(crate) async fn with_a_policy(ground: Ground) -> Account {
     looked_at(&ground, Some(LIMIT)).await
 }
 
-async fn looked_at(ground: &Ground, limit: Option<&str>) -> Account {
+async fn looked_at(ground: &Ground, limit: Option<u32>) -> Account {
     let broker = ground.shared_broker().await;
     let mut sum = Account::default();
     for way in [Way::Nack, Way::Reject, Way::ChannelClosed] {
@@ -47,7 +51,7 @@ async fn looked_at(ground: &Ground, limit: Option<&str>) -> Account {
     sum
 }
 
-async fn looked_at_by(broker: &Broker, lab: Lab, limit: Option<&str>, way: Way) -> Account {
+async fn looked_at_by(broker: &Broker, lab: Lab, limit: Option<u32>, way: Way) -> Account {
     let parked_and_stray = [lab.parked(), lab.stray()];
     // The service must declare the queues before the policy applies to them.
     lab.send_nowhere(MESSAGES).await;
@@ -55,7 +59,7 @@ async fn looked_at_by(broker: &Broker, lab: Lab, limit: Option<&str>, way: Way) 
     // Only for the parked queue. A message that exceeds a policy's limit in the stray queue could only return there, so the broker
     // holds it where no client can get it.
     if let Some(limit) = limit {
-        policies.push(Policy::set(broker, &lab.parked(), limit).await);
+        policies.push(Policy::set(broker, &lab.parked(), delivery_limit(limit)).await);
     }
     for queue in &parked_and_stray {
         let looks = look(&lab.admin_url, queue, way).await;
@@ -196,7 +200,7 @@ pub(crate) async fn listed_under_a_low_limit(ground: Ground) -> Account {
     let resting = Resting::new(ground.lab("looks-free").await, 10).await;
     let mut policies = Vec::new();
     for (queue, _) in &resting.queues {
-        policies.push(Policy::set(&broker, queue, LIMIT).await);
+        policies.push(Policy::set(&broker, queue, delivery_limit(LIMIT)).await);
     }
     let account = resting.list(ground.times(40, 1_000)).await;
     for policy in policies {
@@ -208,12 +212,12 @@ pub(crate) async fn listed_under_a_low_limit(ground: Ground) -> Account {
 /// Where looks count, the warning comes before the limit of a policy moves a message. Where they do not, nothing moves.
 pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
     const LOOKS_ALLOWED: usize = 20;
-    const DEFAULT_LIMIT: &str = r#"{"delivery-limit":20}"#;
+    const DEFAULT_LIMIT: u32 = 20;
     const WARNING: &str = "this broker counts how often messages are looked at";
     let broker = ground.shared_broker().await;
     let lab = ground.lab("looks-policy").await;
     lab.send_nowhere(MESSAGES).await;
-    let policy = Policy::set(&broker, &lab.parked(), DEFAULT_LIMIT).await;
+    let policy = Policy::set(&broker, &lab.parked(), delivery_limit(DEFAULT_LIMIT)).await;
     let (client, mut was_warned) = (lab.client().await, false);
     for look in 0..=LOOKS_ALLOWED {
         let mut operator = lab.operator_with(&lab.config, &Action::List);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rehop_testing::{Publish, eventually};
 
 use super::stalls::refused;
-use crate::evidence::{Policy, ROOM_FOR_ONE};
+use crate::evidence::{Policy, room_for_one};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -52,7 +52,7 @@ pub(crate) async fn parked_queue_of_one_is_full(ground: Ground) -> Account {
     let lab = lab(&ground, "full-beside").await;
     lab.declare().await;
     let full = lab.config.queues[A].parked();
-    let policy = Policy::set(&broker, &full, ROOM_FOR_ONE).await;
+    let policy = Policy::set(&broker, &full, room_for_one()).await;
     let mut service = lab.service();
     send(&lab, A, 100, Does::Permanent).await;
     refused(&lab, &full).await;

@@ -6,7 +6,7 @@ use rehop_testing::{Proxy, eventually};
 
 use super::limits::MEMORY;
 use super::stalls::refused;
-use crate::evidence::{Policy, ROOM_FOR_ONE, Witness, alarm_is_on, all_broken, blocked, lasts, no_alarm_is_on};
+use crate::evidence::{Policy, Witness, alarm_is_on, all_broken, blocked, lasts, no_alarm_is_on, room_for_one};
 use crate::expectation::Place;
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
@@ -163,7 +163,7 @@ pub(crate) async fn while_the_parked_queue_is_full(ground: Ground) -> Account {
     let broker = ground.shared_broker().await;
     let lab = impatient(&ground, "stop-full").await;
     lab.declare().await;
-    let policy = Policy::set(&broker, &lab.parked(), ROOM_FOR_ONE).await;
+    let policy = Policy::set(&broker, &lab.parked(), room_for_one()).await;
     lab.send(50, Does::Permanent).await;
     let mut service = lab.service();
     refused(&lab, &lab.parked()).await;

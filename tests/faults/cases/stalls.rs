@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rehop_testing::{Broker, ProxyConnection, eventually};
 
 use super::limits::MEMORY;
-use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, broken, lasts, no_alarm_is_on, replaced};
+use crate::evidence::{Policy, alarm_is_on, blocked, broken, lasts, no_alarm_is_on, replaced, room_for_one};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
 use crate::ledger::{Account, Allowed};
@@ -29,7 +29,7 @@ async fn full_and_cut_once(ground: &Ground) -> Account {
     let mut lab = ground.lab("full-and-cut").await;
     lab.work_mut().delivery_limit = 20;
     lab.declare().await;
-    let policy = Policy::set(&broker, &lab.parked(), ROOM_FOR_ONE).await;
+    let policy = Policy::set(&broker, &lab.parked(), room_for_one()).await;
     lab.send(50, Does::Permanent).await;
     let (mut service, proxy) = lab.service_behind().await;
     refused(&lab, &lab.parked()).await;
@@ -105,7 +105,7 @@ pub(crate) async fn one_right_taken(ground: Ground) -> Account {
     let broker = ground.shared_broker().await;
     let mut lab = ground.lab("no-park-right").await;
     let user = lab.config.namespace.clone();
-    broker.rabbitmqctl(&["add_user", &user, &ground.password]).await.unwrap();
+    broker.management().unwrap().add_user(&user, &ground.password).await.unwrap();
     lab.config.url = ground.url_of(broker.amqp_url(), &user);
     lab.config.only_checks = true;
     lab.declare().await;
@@ -139,7 +139,7 @@ pub(crate) async fn one_right_taken(ground: Ground) -> Account {
 }
 
 async fn permit(broker: &Broker, user: &str, write: &str) {
-    broker.rabbitmqctl(&["set_permissions", user, ".*", write, ".*"]).await.unwrap();
+    broker.management().unwrap().set_permissions(user, [".*", write, ".*"]).await.unwrap();
 }
 
 /// As configured in the broker.
@@ -190,8 +190,8 @@ pub(crate) async fn an_alarm_longer_than_the_ack_timeout(ground: Ground) -> Acco
     // Before 4.3 the broker checks for such messages once a minute.
     eventually(SOON * 3, "the queue pauses", async || {
         // 4.3 may look only at its next command for what has timed out, and a changed policy is one. Nothing else comes during the alarm.
-        let other = format!(r#"{{"max-length":{}}}"#, rand::random_range(1_000_000..2_000_000));
-        Policy::set(&broker, lab.work(), &other).await;
+        let other = json!({ "max-length": rand::random_range(1_000_000..2_000_000) });
+        Policy::set(&broker, lab.work(), other).await;
         service.log().contains("consuming again when this ends")
     })
     .await

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use rehop_testing::{Broker, Client, Proxy, ProxyConnection, Publish, eventually};
 
 use super::limits::MEMORY;
-use crate::evidence::{Policy, ROOM_FOR_ONE, alarm_is_on, blocked, lasts, no_alarm_is_on, quiet};
+use crate::evidence::{Policy, alarm_is_on, blocked, lasts, no_alarm_is_on, quiet, room_for_one};
 use crate::expectation::{Cause, Place};
 use crate::ground::{Ground, SOON};
 use crate::lab::Lab;
@@ -265,7 +265,7 @@ impl<'a> Stage<'a> {
 /// Fills the parked queue with expired messages until it refuses one.
 async fn fill_parked_queue<'a>(broker: &'a Broker, lab: &Lab, client: &Client) -> Policy<'a> {
     let parked = lab.parked();
-    let policy = Policy::set(broker, &parked, ROOM_FOR_ONE).await;
+    let policy = Policy::set(broker, &parked, room_for_one()).await;
     for _ in 0..20 {
         let (id, message) = lab.offer(0, [Does::Expired]).remove(0);
         let to_parked = Publish { routing_key: parked.clone(), ..message };

@@ -232,12 +232,7 @@ async fn a_permission_that_the_service_lacks_is_found_without_publishing_or_cons
     fixture.declare().await;
     fixture.publish("a message").await;
     let name = fixture.namespace.name().to_owned();
-    api.add_user(
-        &name,
-        "secret",
-        json!({ "configure": "^$", "write": "^$", "read": "\\.(stray|parked)$|\\.wait\\.[0-9]+$" }),
-    )
-    .await;
+    api.add_user(&name, "secret", ["^$", "^$", "\\.(stray|parked)$|\\.wait\\.[0-9]+$"]).await;
     let mut url: reqwest::Url = fixture.settings.broker.url.expose().parse().unwrap();
     url.set_username(&name).unwrap();
     url.set_password(Some("secret")).unwrap();
@@ -248,13 +243,12 @@ async fn a_permission_that_the_service_lacks_is_found_without_publishing_or_cons
     let denied = [("permission-missing", name.as_str()), ("report-denied", &report)];
     fixture.is_found_with(&[], &[("permission-missing", &fixture.queue)], &denied).await;
     // Where the user may look at the exchange, it may still not publish there.
-    api.add_user(&name, "secret", json!({ "configure": "^$", "write": "^$", "read": ".*" })).await;
+    api.add_user(&name, "secret", ["^$", "^$", ".*"]).await;
     let (wait, park) =
         (format!("publishing to exchange \"{name}.wait\""), format!("publishing to exchange \"{name}.park\""));
     let expected = [("permission-missing", wait.as_str()), ("permission-missing", &park), ("report-denied", &report)];
     fixture.is_found(&[], &expected).await;
-    let may = json!({ "configure": "^$", "write": "\\.(wait|park|report)$", "read": ".*" });
-    api.add_user(&name, "secret", may).await;
+    api.add_user(&name, "secret", ["^$", "\\.(wait|park|report)$", ".*"]).await;
     let report = fixture.doctor(&[]).await;
     assert!(report.out.contains("whether arguments differ: the user may not declare"), "{}", report.out);
     let found = fixture.findings(&[]).await;

@@ -57,8 +57,7 @@ async fn a_service_that_may_see_neither_receipts_nor_discarded_messages_gets_one
     let name = fixture.namespace.name().to_owned();
     let own = format!("^({name}\\.(wait.*|return|park|stray)|{0}(\\.parked)?)$", fixture.queue);
     let allow = async |write: &str| {
-        let permissions = json!({ "configure": own, "write": write, "read": own });
-        api.add_user(&name, "secret", permissions).await;
+        api.add_user(&name, "secret", [&own, write, &own]).await;
     };
     allow(&own).await;
     let mut url: reqwest::Url = fixture.settings.broker.url.expose().parse().unwrap();

@@ -133,7 +133,7 @@ pub(crate) async fn broker_restarts(ground: Ground) -> Account {
 pub(crate) async fn work_queue_is_full(ground: Ground) -> Account {
     let broker = ground.shared_broker().await;
     let lab = lab_with(&ground, "op-full", Does::Succeed).await;
-    let policy = Policy::set(&broker, lab.work(), r#"{"max-length":20,"overflow":"reject-publish"}"#).await;
+    let policy = Policy::set(&broker, lab.work(), json!({ "max-length": 20, "overflow": "reject-publish" })).await;
     let client = lab.client().await;
     for _ in 0..2 {
         let error = lab.operator().replay(&everything(), |_| {}, std::future::pending()).await.unwrap_err();
