@@ -103,7 +103,7 @@ lint: toolchain ## check formatting, clippy, documentation and observability/
 .PHONY: run-lints
 run-lints:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --test faults -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
 	@PATH="$$(tests/scripts/promtool):$$PATH" observability/check
 

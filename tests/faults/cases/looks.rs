@@ -5,6 +5,7 @@ use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::{Connection, ConnectionProperties};
 use rehop_operator::parked::{ListRequest, Parked};
 use rehop_testing::{Broker, Publish, Received};
+use serde_json::{Value, json};
 
 use crate::evidence::Policy;
 use crate::expectation::Place;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rehop_testing::{Broker, ProxyConnection, eventually};
+use serde_json::json;
 
 use super::limits::MEMORY;
 use crate::evidence::{Policy, alarm_is_on, blocked, broken, lasts, no_alarm_is_on, replaced, room_for_one};

@@ -114,7 +114,7 @@ struct Killed<'a> {
     lab: Lab,
     step: Step,
     weather: Weather,
-    full: Option<Policy<'a>>,
+    full: Option<Policy>,
 }
 
 impl<'a> Stage<'a> {
@@ -263,7 +263,7 @@ impl<'a> Stage<'a> {
 }
 
 /// Fills the parked queue with expired messages until it refuses one.
-async fn fill_parked_queue<'a>(broker: &'a Broker, lab: &Lab, client: &Client) -> Policy<'a> {
+async fn fill_parked_queue(broker: &Broker, lab: &Lab, client: &Client) -> Policy {
     let parked = lab.parked();
     let policy = Policy::set(broker, &parked, room_for_one()).await;
     for _ in 0..20 {

@@ -1,9 +1,8 @@
-//! `rehop doctor` at a cluster that loses its nodes, whose network is cut, or that is being upgraded.
+//! `rehop doctor` at a cluster that loses its nodes, or whose network is cut. `make nightly` runs these tests.
 
 use rehop_testing::{BrokerError, Cluster, eventually};
 use serde_json::{Value, json};
 
-use super::broker_api::BrokerApi;
 use super::examined::COUNTED;
 use crate::support::{Fixture, not_tried};
 
@@ -82,37 +81,6 @@ async fn a_node_that_is_cut_off_is_found_and_so_is_the_partition_that_it_leaves_
     })
     .await
     .unwrap();
-}
-
-/// No two of the tested versions can form a cluster: 4.0 joins 3.13 at the earliest, and 4.3 joins 4.2. So the nodes are made up, in
-/// front of the real management API.
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_different_versions_and_nodes_that_do_not_see_each_other_are_found() {
-    let Some(api) = BrokerApi::shared().await else { return };
-    let fixture = Fixture::new("mixed").await;
-    fixture.declare().await;
-    let unchanged = api.with_nodes(|_| {}).await;
-    fixture.is_fine(&["--management", &unchanged.url]).await;
-
-    let mixed = api.with_nodes(|nodes| {
-        let mut other = nodes[0].clone();
-        other["name"] = "rabbit@other".into();
-        let applications = other["applications"].as_array_mut().unwrap();
-        let rabbit = applications.iter_mut().find(|application| application["name"] == "rabbit").unwrap();
-        rabbit["version"] = "4.2.9".into();
-        nodes.push(other);
-    });
-    let mixed = mixed.await;
-    let look = ["--management", mixed.url.as_str()];
-    fixture.is_found(&look, &[("versions-mixed", "the cluster")]).await;
-    let report = fixture.doctor(&look).await.out;
-    assert!(report.contains("4.2.9 on rabbit@other"), "{report}");
-
-    let cut = api.with_nodes(|nodes| nodes[0]["partitions"] = json!(["rabbit@other"])).await;
-    let look = ["--management", cut.url.as_str()];
-    fixture.is_found(&look, &[("partition", "node ")]).await;
-    let report = fixture.doctor(&look).await.out;
-    assert!(report.contains("it does not see rabbit@other"), "{report}");
 }
 
 /// Whether this node has a member of the queue.

@@ -340,6 +340,37 @@ async fn an_alarm_is_found() {
     broker.rabbitmqctl(&["set_disk_free_limit", "50MB"]).await.unwrap();
 }
 
+/// No two of the tested versions can form a cluster: 4.0 joins 3.13 at the earliest, and 4.3 joins 4.2. So the nodes are made up, in
+/// front of the real management API.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_different_versions_and_nodes_that_do_not_see_each_other_are_found() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("mixed").await;
+    fixture.declare().await;
+    let unchanged = api.with_nodes(|_| {}).await;
+    fixture.is_fine(&["--management", &unchanged.url]).await;
+
+    let mixed = api.with_nodes(|nodes| {
+        let mut other = nodes[0].clone();
+        other["name"] = "rabbit@other".into();
+        let applications = other["applications"].as_array_mut().unwrap();
+        let rabbit = applications.iter_mut().find(|application| application["name"] == "rabbit").unwrap();
+        rabbit["version"] = "4.2.9".into();
+        nodes.push(other);
+    });
+    let mixed = mixed.await;
+    let look = ["--management", mixed.url.as_str()];
+    fixture.is_found(&look, &[("versions-mixed", "the cluster")]).await;
+    let report = fixture.doctor(&look).await.out;
+    assert!(report.contains("4.2.9 on rabbit@other"), "{report}");
+
+    let cut = api.with_nodes(|nodes| nodes[0]["partitions"] = json!(["rabbit@other"])).await;
+    let look = ["--management", cut.url.as_str()];
+    fixture.is_found(&look, &[("partition", "node ")]).await;
+    let report = fixture.doctor(&look).await.out;
+    assert!(report.contains("it does not see rabbit@other"), "{report}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_management_api_that_does_not_answer_is_a_finding_and_a_wrong_address_an_error() {
     let fixture = Fixture::new("nobody").await;
