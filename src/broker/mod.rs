@@ -11,4 +11,5 @@ pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
 pub(crate) mod queued;
+mod transport;
 mod turn;

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::broker::transport::{self, Transport};
 use crate::error::{Error, Problem};
 use crate::settings::BrokerSettings;
 use crate::settings::address::shown;
@@ -32,13 +33,12 @@ pub(super) async fn open(
     let (user, encrypted) = (uri.authority.userinfo.username.clone(), uri.scheme == AMQPScheme::AMQPS);
     let properties = ConnectionProperties::default().with_connection_name(name.into());
     let tls = tls(broker).map_err(|problem| Error::Tls { broker: address.clone(), problem })?;
-    let runtime = lapin::runtime::default_runtime()
-        .map_err(|error| Error::Connect { broker: address.clone(), problem: Problem::from(&error) })?;
+    let runtime = transport::runtime();
     // lapin would connect by itself, but it leaves two tasks behind when that fails (4.12).
     let opening = async {
         let host = uri.authority.host.clone();
         let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port));
-        let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+        let stream = AsyncTcpStream::connect(&transport::tokio(), addresses).await?;
         let socket = match &stream {
             AsyncTcpStream::Plain(plain) => Some(SockRef::from(plain.get_ref()).try_clone()?),
             _ => None,
@@ -52,7 +52,7 @@ pub(super) async fn open(
         } else {
             stream
         };
-        let stream = Mutex::new(Some(stream));
+        let stream = Mutex::new(Some(AsyncTcpStream::Plain(Transport::new(stream))));
         let hand_over = async move |_, _| {
             let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
             stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())

@@ -43,6 +43,9 @@ pub const USER_ID: &str = "rehop-user-id";
 pub const CC: &str = "rehop-cc";
 /// When the message was parked.
 pub const PARKED_AT: &str = "rehop-parked-at";
+/// For which bytes the stand-ins in the message's properties and names of headers stand: those that are not UTF-8. rehop's connections
+/// write the bytes in place of their stand-ins, so only a parked message has it in the queue, for its old routing key.
+pub const BYTES: &str = "rehop-bytes";
 /// How often the message was replayed.
 pub const REPLAYS: &str = "rehop-replays";
 /// The replay that sent the message back last. Whoever runs it asks for receipts by this id.
@@ -100,8 +103,11 @@ pub(super) fn is_then(name: &str) -> bool {
 
 /// Whether a copy keeps a header of the original. The others are rehop's own, or would make the copy loop, vanish or be misrouted.
 pub fn travels(name: &str) -> bool {
-    let stripped = STRIPPED.contains(&name) || STRIPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    !stripped && !is_own(name)
+    !is_stripped(name) && (!is_own(name) || name == BYTES)
+}
+
+fn is_stripped(name: &str) -> bool {
+    STRIPPED.contains(&name) || STRIPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Whether a header is rehop's own.
@@ -116,6 +122,6 @@ pub fn is_trace_context(name: &str) -> bool {
 
 /// Whether a producer's deadline may not have this name, because the header has another meaning.
 pub fn is_reserved(name: &str) -> bool {
-    let ours = !travels(name) && name != EXPIRES_AT;
-    ours || is_trace_context(name) || name == X_DELAY
+    let ours = is_own(name) && name != EXPIRES_AT;
+    ours || is_stripped(name) || is_trace_context(name) || name == X_DELAY
 }

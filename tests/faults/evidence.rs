@@ -53,13 +53,9 @@ impl Policy {
         let name = format!("on {queue}");
         let management = broker.management().unwrap();
         management.set_policy(&name, &pattern, definition).await.unwrap();
-        let policy = Self { management, name };
-        assert!(policy.is_in_effect(queue).await, "the policy is in effect on {queue}");
-        policy
-    }
-
-    async fn is_in_effect(&self, queue: &str) -> bool {
-        self.management.queue(queue).await.unwrap()["policy"] == self.name
+        let what = format!("the policy is in effect on {queue}");
+        eventually(SOON, &what, async || management.queue(queue).await.map(|it| it["policy"] == name)).await.unwrap();
+        Self { management, name }
     }
 
     pub(crate) async fn clear(self) {

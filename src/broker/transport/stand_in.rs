@@ -1,0 +1,75 @@
+//! What is shown in place of a short string that is not UTF-8.
+
+use std::fmt::Write as _;
+
+/// What stands for these bytes, or `None` if they are UTF-8. It is text with `\xFC` for each byte that is none, so it always has a
+/// backslash. The same bytes always have the same stand-in, and a handler may tell messages apart by it.
+pub(super) fn stand_in(bytes: &[u8]) -> Option<String> {
+    if std::str::from_utf8(bytes).is_ok() {
+        return None;
+    }
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(text, "\\x{byte:02X}");
+        }
+    }
+    if text.len() > LONGEST {
+        // What was cut off still makes a difference.
+        let tail = format!("…\\{:016X}", fingerprint(bytes));
+        let mut end = LONGEST - tail.len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.replace_range(end.., &tail);
+    }
+    Some(text)
+}
+
+/// Whether a text may be a stand-in.
+pub(super) fn may_be_stand_in(text: &[u8]) -> bool {
+    text.contains(&b'\\')
+}
+
+/// The longest short string.
+const LONGEST: usize = 255;
+
+/// FNV-1a: the same in all versions of rehop, because a stand-in may rest in a parked queue.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{LONGEST, may_be_stand_in, stand_in};
+
+    #[test]
+    fn text_needs_no_stand_in_and_other_bytes_are_escaped() {
+        for text in ["", "order-17", "Müller", "back\\slash", "\0"] {
+            assert_eq!(stand_in(text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(stand_in(b"M\xFCller").as_deref(), Some("M\\xFCller"));
+        assert_eq!(stand_in(b"\x8F\xC3").as_deref(), Some("\\x8F\\xC3"));
+    }
+
+    #[test]
+    fn long_bytes_that_differ_at_their_end_have_different_stand_ins() {
+        let (one, other) = ([[0xFF; 254].as_slice(), b"1"].concat(), [[0xFF; 254].as_slice(), b"2"].concat());
+        assert_ne!(stand_in(&one), stand_in(&other));
+    }
+
+    proptest! {
+        #![proptest_config(crate::inputs::inputs(256))]
+
+        #[test]
+        fn a_stand_in_is_a_short_string_with_a_backslash(bytes in prop::collection::vec(any::<u8>(), 0..=LONGEST)) {
+            if let Some(text) = stand_in(&bytes) {
+                prop_assert!(text.len() <= LONGEST && may_be_stand_in(text.as_bytes()), "{text}");
+            }
+        }
+    }
+}
