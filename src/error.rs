@@ -196,20 +196,6 @@ pub enum Error {
         /// How long it may take.
         limit: Duration,
     },
-    /// The broker sent a message that the AMQP client cannot read, which ends the connection.
-    #[error(
-        "the broker sent a message that the AMQP client cannot read, which ended the connection while {what}; the message may be in \
-         another queue that is consumed over this connection. Most likely a property, or the name of a header, is not UTF-8. Each try counts as a \
-         delivery and ends in the same way, until the delivery limit parks the message. A parked queue has no such limit: take the \
-         message out of it with another client before you try again, see \"A message that cannot be read\" in the runbooks"
-    )]
-    Unreadable {
-        /// What was tried. The message may have been on its way to something else on the same connection.
-        what: String,
-        /// What the client says.
-        #[source]
-        problem: Problem,
-    },
     /// The connection ended meanwhile.
     #[error("the connection was lost while {what}: {problem}")]
     Lost {
@@ -224,16 +210,15 @@ pub enum Error {
 impl Error {
     /// Whether trying again can help: the broker is away or busy, and nothing is wrong with what was asked of it.
     pub fn is_transient(&self) -> bool {
-        use Error::{Connect, ConnectAny, Lost, Timeout, Unavailable, Unreadable};
+        use Error::{Connect, ConnectAny, Lost, Timeout, Unavailable};
         let is_away = matches!(self, Connect { .. } | ConnectAny { .. } | Unavailable { .. } | Timeout { .. });
-        is_away || matches!(self, Lost { .. } | Unreadable { .. })
+        is_away || matches!(self, Lost { .. })
     }
 
-    /// Whether a delivery ended the connection: that of a message that the client cannot read, or whose headers are larger than a frame.
-    /// It comes again on the next connection.
+    /// Whether a delivery ended the connection, such as that of a message whose headers are larger than a frame. It comes again on the
+    /// next connection.
     pub(crate) fn is_by_delivery(&self) -> bool {
-        matches!(self, Self::Unreadable { .. })
-            || matches!(self, Self::Lost { problem, .. } if problem.of_lapin().is_some_and(is_frame_error))
+        matches!(self, Self::Lost { problem, .. } if problem.of_lapin().is_some_and(is_frame_error))
     }
 
     /// Whether the connection cannot open a channel any more, and has to be replaced.
@@ -262,7 +247,6 @@ impl Error {
             Self::Management { .. } => "the management API cannot be used",
             Self::StillUnbound { .. } => "wait queues are not bound",
             Self::Timeout { .. } => "the broker does not answer",
-            Self::Unreadable { .. } => "a message cannot be read",
             Self::Lost { .. } => "the connection or its channel was lost",
         }
     }
@@ -304,11 +288,7 @@ impl Error {
 
     /// What it means that the connection or the channel ended meanwhile.
     pub(crate) fn of_end(what: String, problem: Problem) -> Self {
-        let is_unreadable = |error: &lapin::Error| matches!(error.kind(), lapin::ErrorKind::ParsingError(_));
-        match problem.of_lapin().is_some_and(is_unreadable) {
-            true => Self::Unreadable { what, problem },
-            false => Self::Lost { what, problem },
-        }
+        Self::Lost { what, problem }
     }
 
     /// What it means that a delayed exchange could not be declared. Without the plugin, 3.10 closes the connection with 503, and 4.0
@@ -344,7 +324,11 @@ pub(crate) fn is_used_up(error: &lapin::Error) -> bool {
 
 /// Whether a frame that was too large, or malformed, ended the connection.
 fn is_frame_error(error: &lapin::Error) -> bool {
-    matches!(error.kind(), lapin::ErrorKind::ProtocolError(answer) if answer.get_id() == 501)
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(answer) => answer.get_id() == 501,
+        lapin::ErrorKind::ParsingError(_) => true,
+        _ => false,
+    }
 }
 
 /// The text of an error of lapin's, on one line. The broker repeats names that anyone may have written, so characters that a terminal obeys

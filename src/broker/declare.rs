@@ -264,7 +264,7 @@ async fn declare_alone(
             declarer.close().await;
             Ok(None)
         }
-        Err(Failure { error: error @ (Error::Lost { .. } | Error::Unreadable { .. }), .. }) => Err(error),
+        Err(Failure { error: error @ Error::Lost { .. }, .. }) => Err(error),
         Err(failure) => Ok(Some(failure)),
     }
 }

@@ -7,6 +7,7 @@
 )]
 
 mod addresses;
+mod bytes;
 mod chains;
 mod concurrency;
 mod deferring;
@@ -37,5 +38,4 @@ mod support;
 mod switching;
 mod topology;
 mod traps;
-mod unreadable;
 mod waiting;

@@ -1,40 +1,101 @@
-//! A publisher of a message that no client library writes.
+//! A client that writes and reads messages byte by byte, as no client library does.
 
 use lapin::uri::AMQPUri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Publishes a message to a queue whose message id is not UTF-8. RabbitMQ does not look at it.
-pub(crate) async fn publish_unreadable(amqp_url: &str, queue: &str) {
-    const HEADER: u8 = 2;
-    const BODY: u8 = 3;
-    let uri: AMQPUri = amqp_url.parse().unwrap();
-    let user = &uri.authority.userinfo;
-    let stream = TcpStream::connect((uri.authority.host.as_str(), uri.authority.port)).await.unwrap();
-    let mut peer = Peer { stream };
-    peer.stream.write_all(b"AMQP\0\0\x09\x01").await.unwrap();
-    peer.receive(START).await;
-    let login = format!("\0{}\0{}", user.username, user.password);
-    let login = [&u32::try_from(login.len()).unwrap().to_be_bytes()[..], login.as_bytes()].concat();
-    // Without client properties.
-    peer.send(0, START_OK, &[&[0; 4][..], &short(b"PLAIN"), &login, &short(b"en_US")].concat()).await;
-    let mut limits = peer.receive(TUNE).await;
-    // No heartbeats.
-    limits[6..8].fill(0);
-    peer.send(0, TUNE_OK, &limits).await;
-    peer.send(0, OPEN, &[&short(uri.vhost.as_bytes())[..], &[0, 0]].concat()).await;
-    peer.receive(OPEN_OK).await;
-    peer.send(1, CHANNEL_OPEN, &[0]).await;
-    peer.receive(CHANNEL_OPEN_OK).await;
-    peer.send(1, PUBLISH, &[&[0, 0, 0][..], &short(queue.as_bytes()), &[0]].concat()).await;
-    let body = b"unreadable";
-    let size = u64::try_from(body.len()).unwrap().to_be_bytes();
-    // Class 60, and the only property: the message id.
-    peer.frame(HEADER, 1, &[&[0, 60, 0, 0][..], &size, &[0x00, 0x80], &short(&[0xFF, 0xFE])].concat()).await;
-    peer.frame(BODY, 1, body).await;
-    peer.send(1, CHANNEL_CLOSE, &[0, 200, 0, 0, 0, 0, 0]).await;
-    peer.receive(CHANNEL_CLOSE_OK).await;
+/// A connection with one channel.
+pub(crate) struct RawClient {
+    stream: TcpStream,
 }
+
+/// A message as it is on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RawMessage {
+    pub(crate) routing_key: Vec<u8>,
+    /// The flags of the properties, and those that the message has.
+    pub(crate) properties: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl RawClient {
+    pub(crate) async fn connect(amqp_url: &str) -> Self {
+        let uri: AMQPUri = amqp_url.parse().unwrap();
+        let user = &uri.authority.userinfo;
+        let stream = TcpStream::connect((uri.authority.host.as_str(), uri.authority.port)).await.unwrap();
+        let mut client = Self { stream };
+        client.stream.write_all(b"AMQP\0\0\x09\x01").await.unwrap();
+        client.receive(START).await;
+        let login = format!("\0{}\0{}", user.username, user.password);
+        // Without client properties.
+        client
+            .send(0, START_OK, &[&[0; 4][..], &short(b"PLAIN"), &long(login.as_bytes()), &short(b"en_US")].concat())
+            .await;
+        let mut limits = client.receive(TUNE).await;
+        // No heartbeats.
+        limits[6..8].fill(0);
+        client.send(0, TUNE_OK, &limits).await;
+        client.send(0, OPEN, &[&short(uri.vhost.as_bytes())[..], &[0, 0]].concat()).await;
+        client.receive(OPEN_OK).await;
+        client.send(1, CHANNEL_OPEN, &[0]).await;
+        client.receive(CHANNEL_OPEN_OK).await;
+        // Publisher confirms.
+        client.send(1, CONFIRM, &[0]).await;
+        client.receive(CONFIRM_OK).await;
+        client
+    }
+
+    /// Publishes a message, and waits for its confirm.
+    pub(crate) async fn publish(&mut self, exchange: &str, message: &RawMessage) {
+        let address = [&[0, 0][..], &short(exchange.as_bytes()), &short(&message.routing_key), &[0]].concat();
+        self.send(1, PUBLISH, &address).await;
+        let size = u64::try_from(message.body.len()).unwrap().to_be_bytes();
+        self.frame(HEADER, 1, &[&[0, 60, 0, 0][..], &size, &message.properties].concat()).await;
+        self.frame(BODY, 1, &message.body).await;
+        self.receive(ACK).await;
+    }
+
+    /// Takes a message from a queue. Its body has one frame.
+    pub(crate) async fn get(&mut self, queue: &str) -> RawMessage {
+        self.send(1, GET, &[&[0, 0][..], &short(queue.as_bytes()), &[1]].concat()).await;
+        let address = self.receive(GET_OK).await;
+        // After the delivery's tag, whether it was delivered before, and the exchange.
+        let after_exchange = &address[10 + usize::from(address[9])..];
+        let routing_key = after_exchange[1..=usize::from(after_exchange[0])].to_vec();
+        let (header, body) = (self.payload().await, self.payload().await);
+        RawMessage { routing_key, properties: header[12..].to_vec(), body }
+    }
+
+    async fn frame(&mut self, kind: u8, channel: u16, payload: &[u8]) {
+        let frame = [&[kind][..], &channel.to_be_bytes(), &long(payload), &[0xCE]].concat();
+        self.stream.write_all(&frame).await.unwrap();
+    }
+
+    async fn send(&mut self, channel: u16, [class, method]: Method, arguments: &[u8]) {
+        self.frame(1, channel, &[&[0, class, 0, method][..], arguments].concat()).await;
+    }
+
+    /// The arguments of this method, which the broker sends next.
+    async fn receive(&mut self, method: Method) -> Vec<u8> {
+        let mut payload = self.payload().await;
+        assert_eq!([payload[1], payload[3]], method, "{}", String::from_utf8_lossy(&payload));
+        payload.split_off(4)
+    }
+
+    /// The payload of the next frame.
+    async fn payload(&mut self) -> Vec<u8> {
+        let mut head = [0; 7];
+        self.stream.read_exact(&mut head).await.unwrap();
+        let [_, _, _, a, b, c, d] = head;
+        let mut payload = vec![0; u32::from_be_bytes([a, b, c, d]) as usize + 1];
+        self.stream.read_exact(&mut payload).await.unwrap();
+        payload.pop();
+        payload
+    }
+}
+
+const HEADER: u8 = 2;
+const BODY: u8 = 3;
 
 /// A method: its class, and its number in there.
 type Method = [u8; 2];
@@ -47,38 +108,19 @@ const OPEN: Method = [10, 40];
 const OPEN_OK: Method = [10, 41];
 const CHANNEL_OPEN: Method = [20, 10];
 const CHANNEL_OPEN_OK: Method = [20, 11];
-const CHANNEL_CLOSE: Method = [20, 40];
-const CHANNEL_CLOSE_OK: Method = [20, 41];
 const PUBLISH: Method = [60, 40];
+const GET: Method = [60, 70];
+const GET_OK: Method = [60, 71];
+const ACK: Method = [60, 80];
+const CONFIRM: Method = [85, 10];
+const CONFIRM_OK: Method = [85, 11];
 
-struct Peer {
-    stream: TcpStream,
-}
-
-impl Peer {
-    async fn frame(&mut self, kind: u8, channel: u16, payload: &[u8]) {
-        let size = u32::try_from(payload.len()).unwrap();
-        let frame = [&[kind][..], &channel.to_be_bytes(), &size.to_be_bytes(), payload, &[0xCE]].concat();
-        self.stream.write_all(&frame).await.unwrap();
-    }
-
-    async fn send(&mut self, channel: u16, [class, method]: Method, arguments: &[u8]) {
-        self.frame(1, channel, &[&[0, class, 0, method][..], arguments].concat()).await;
-    }
-
-    /// The arguments of this method, which the broker sends next.
-    async fn receive(&mut self, method: Method) -> Vec<u8> {
-        let mut head = [0; 7];
-        self.stream.read_exact(&mut head).await.unwrap();
-        let [_, _, _, a, b, c, d] = head;
-        let mut payload = vec![0; u32::from_be_bytes([a, b, c, d]) as usize + 1];
-        self.stream.read_exact(&mut payload).await.unwrap();
-        assert_eq!([payload[1], payload[3]], method, "{}", String::from_utf8_lossy(&payload));
-        payload.pop();
-        payload.split_off(4)
-    }
-}
-
-fn short(text: &[u8]) -> Vec<u8> {
+/// A short string.
+pub(crate) fn short(text: &[u8]) -> Vec<u8> {
     [&[u8::try_from(text.len()).unwrap()][..], text].concat()
+}
+
+/// A long string.
+pub(crate) fn long(text: &[u8]) -> Vec<u8> {
+    [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text].concat()
 }

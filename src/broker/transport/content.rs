@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use super::kept::Kept;
 use super::values::{
-    BYTE_ARRAY, Reader, is_nested, is_readable, is_value, put_short, put_sized, put_tagged, table, transcribe,
+    BYTE_ARRAY, Field, Reader, Replace, is_nested, is_readable, is_value, put_short, put_sized, put_tagged, table,
+    transcribe,
 };
 use crate::wire::names::BYTES;
 
@@ -18,12 +19,9 @@ pub(super) struct Content<'a> {
 
 enum Property<'a> {
     Text(Cow<'a, [u8]>),
-    Headers(Vec<Header<'a>>),
+    Headers(Vec<Field<'a>>),
     Other(&'a [u8]),
 }
-
-/// A header's name, and its type and value.
-type Header<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 enum Kind {
     Text,
@@ -80,7 +78,7 @@ impl<'a> Content<'a> {
     }
 
     /// Replaces texts by others: of properties, names of headers, and names in tables.
-    pub(super) fn replace(&mut self, replace: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
+    pub(super) fn replace(&mut self, replace: Replace<'_>) {
         for text in self.texts() {
             if let Some(other) = replace(text) {
                 *text = other.into();
@@ -170,11 +168,11 @@ impl<'a> Content<'a> {
         })
     }
 
-    fn headers(&mut self) -> impl Iterator<Item = &mut Header<'a>> {
+    fn headers(&mut self) -> impl Iterator<Item = &mut Field<'a>> {
         self.headers_mut().into_iter().flatten()
     }
 
-    fn headers_mut(&mut self) -> Option<&mut Vec<Header<'a>>> {
+    fn headers_mut(&mut self) -> Option<&mut Vec<Field<'a>>> {
         self.properties.iter_mut().find_map(|(_, property)| match property {
             Property::Headers(headers) => Some(headers),
             Property::Text(_) | Property::Other(_) => None,

@@ -60,8 +60,14 @@ pub(super) const BYTE_ARRAY: u8 = b'x';
 /// Tables and arrays in each other, beyond which lapin is not trusted: it parses them by recursion (4.12).
 const DEEPEST: usize = 64;
 
-/// The fields of a table: their names, and their types and values.
-pub(super) fn table(held: &[u8]) -> Option<Vec<(Cow<'_, [u8]>, Cow<'_, [u8]>)>> {
+/// A name in a table, and its value with its type.
+pub(super) type Field<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
+/// What takes the place of a text, if anything does.
+pub(super) type Replace<'a> = &'a mut dyn FnMut(&[u8]) -> Option<Vec<u8>>;
+
+/// The fields of a table.
+pub(super) fn table(held: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut reader = Reader(held);
     let mut fields = Vec::new();
     while !reader.0.is_empty() {
@@ -104,20 +110,11 @@ pub(super) fn is_value(bytes: &[u8]) -> bool {
 }
 
 /// Writes a value with other names in its tables. `None` if it is nested too deeply, or is no value.
-pub(super) fn transcribe(
-    value: &[u8],
-    replace: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>,
-    out: &mut Vec<u8>,
-) -> Option<()> {
+pub(super) fn transcribe(value: &[u8], replace: Replace<'_>, out: &mut Vec<u8>) -> Option<()> {
     transcribe_at(0, value, replace, out)
 }
 
-fn transcribe_at(
-    depth: usize,
-    value: &[u8],
-    replace: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>,
-    out: &mut Vec<u8>,
-) -> Option<()> {
+fn transcribe_at(depth: usize, value: &[u8], replace: Replace<'_>, out: &mut Vec<u8>) -> Option<()> {
     let tag = *value.first()?;
     if tag != TABLE && tag != ARRAY {
         out.extend_from_slice(value);

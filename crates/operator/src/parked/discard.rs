@@ -65,8 +65,7 @@ impl Parked {
     ///
     /// As [`list`](Self::list), [`ParkedError::NotDiscarded`] if this is another place than [`Place::Discarded`],
     /// [`ParkedError::Incomplete`] as in a [`replay`](Self::replay), and when a queue refuses a message or the connection is lost. What was
-    /// confirmed by then is back; run it again for the rest, unless the error is [`Error::Unreadable`](rehop::Error::Unreadable), as for a
-    /// [`replay`](Self::replay).
+    /// confirmed by then is back; run it again for the rest.
     pub async fn restore(
         &self,
         request: &RestoreRequest,

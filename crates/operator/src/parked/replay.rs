@@ -28,11 +28,8 @@ impl Parked {
     ///
     /// As [`list`](Self::list), and when the work queue that the place or [`ReplayRequest::to`] names does not exist, a queue refuses a message, or
     /// the connection is lost; and [`ParkedError::Incomplete`] if fewer messages could be looked at than there were at the start, for instance
-    /// because another consumer took some. What was confirmed by then is sent, as the last progress says; run it again for the rest. Not so
-    /// after [`Error::Unreadable`]: a message ends each run in the same way, and what stands before it may be sent again each time, so it has
-    /// to be taken out first. Nothing is sent with [`ParkedError::OtherNamespace`] and [`ParkedError::NoSuchNamespace`].
-    ///
-    /// [`Error::Unreadable`]: rehop::Error::Unreadable
+    /// because another consumer took some. What was confirmed by then is sent, as the last progress says; run it again for the rest.
+    /// Nothing is sent with [`ParkedError::OtherNamespace`] and [`ParkedError::NoSuchNamespace`].
     pub async fn replay(
         &self,
         request: &ReplayRequest,

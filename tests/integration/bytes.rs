@@ -1,0 +1,129 @@
+//! Messages whose texts are not UTF-8, and headers that the AMQP client cannot parse. RabbitMQ looks at neither.
+
+use rehop::Failure;
+use rehop_operator::parked::{Filter, ImportRequest, ListRequest};
+use serde_json::{Value, json};
+
+use crate::parked::{never, ramp, request};
+use crate::support::raw_amqp::{RawClient, RawMessage, long, short};
+use crate::support::{Fixture, millis};
+
+const MESSAGE_ID: &[u8] = b"\x8F\xC3\x00\x17";
+const ROUTING_KEY: &[u8] = b"M\xFCller";
+const NAME: &[u8] = b"na\xEFve";
+const INNER: &[u8] = b"\xFFin";
+
+/// A table in a table, and so on: more than a parser that recurses can take.
+fn nested() -> Vec<u8> {
+    (0..2000).fold(vec![b'V'], |value, _| [&b"F"[..], &long(&[short(b"in"), value].concat())].concat())
+}
+
+/// Headers and a message id.
+fn hostile() -> RawMessage {
+    let table = [&b"F"[..], &long(&[short(INNER), b"t\x01".to_vec()].concat())].concat();
+    let headers = [short(NAME), table, short(b"deep"), nested()].concat();
+    let properties = [&[0x20, 0x80][..], &long(&headers), &short(MESSAGE_ID)].concat();
+    RawMessage { routing_key: ROUTING_KEY.to_vec(), properties, body: b"hi".to_vec() }
+}
+
+fn has(properties: &[u8], bytes: &[u8]) -> bool {
+    properties.windows(bytes.len()).any(|window| window == bytes)
+}
+
+#[track_caller]
+fn is_as_it_was(message: &RawMessage) {
+    for bytes in [short(MESSAGE_ID), short(NAME), short(INNER), nested()] {
+        assert!(has(&message.properties, &bytes), "{bytes:?} is missing in {:?}", message.properties);
+    }
+    assert_eq!(message.body, b"hi");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_texts_are_not_utf_8_comes_through_and_comes_back_the_same() {
+    let mut fixture = Fixture::new("bytes").await;
+    fixture.retry().immediate = Some(1);
+    fixture.retry().delays = millis([100]);
+    fixture.declare().await;
+    let (shop, spy) = (fixture.namespace.exchange("shop"), fixture.namespace.queue("spy"));
+    fixture.client.declare_exchange(&shop, "topic", Value::Null).await.unwrap();
+    fixture.client.bind(&fixture.queue, &shop, "#", Value::Null).await.unwrap();
+    // Whatever returns to the work queue is in this queue, too.
+    fixture.client.declare_queue(&spy, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    let returns = json!({ "x-match": "all", "rehop-return-to": fixture.queue });
+    fixture.client.bind(&spy, &fixture.namespace.exchange("return"), "", returns).await.unwrap();
+    let mut raw = RawClient::connect(fixture.settings.broker.url.expose()).await;
+
+    let note = |message: &rehop::Message<bytes::Bytes>| {
+        let id = message.message_id().map(str::to_owned);
+        (message.attempt(), id, message.routing_key().to_owned(), message.header("na\\xEFve").is_some())
+    };
+    let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
+    raw.publish(&shop, &hostile()).await;
+    // The next one is not delayed, and its connection is not lost.
+    fixture.publish("next").await;
+    fixture.has_depth(&fixture.parked(), 2).await;
+    let summary = run.stop().await;
+    assert_eq!(summary.parked.values().sum::<u64>(), 2, "{summary}");
+    let hostile_ones = || seen.all().into_iter().filter(|(_, _, key, _)| *key != fixture.queue);
+    let (id, key) = (Some("\\x8F\\xC3\0\u{17}".to_owned()), "M\\xFCller".to_owned());
+    let attempts: Vec<_> = hostile_ones().map(|(attempt, ..)| attempt).collect();
+    assert_eq!(attempts, [1, 2, 3, 4]);
+    assert!(hostile_ones().all(|(.., has_name)| has_name));
+    assert!(hostile_ones().all(|(_, its_id, its_key, _)| its_id == id && its_key == key), "{:?}", seen.all());
+    let waited = raw.get(&spy).await;
+    is_as_it_was(&waited);
+    assert_eq!(waited.routing_key, ROUTING_KEY);
+    assert!(!has(&waited.properties, b"rehop-bytes"));
+
+    let operator = fixture.operator();
+    let mut rows = ListRequest::default();
+    rows.rows = 9;
+    let listing = operator.list(&rows).await.unwrap();
+    assert_eq!(listing.messages.len(), 2);
+    let (run, seen) = fixture.serve_noting(note, Ok(())).await;
+    let replayed = operator.replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
+    assert!(replayed.is_success() && replayed.fates.handled == 2, "{replayed:?}");
+    let seen = seen.reaches(2).await;
+    assert!(seen.iter().any(|(_, its_id, its_key, _)| *its_id == id && *its_key == key), "{seen:?}");
+    run.stop().await;
+    // Besides the two waits there are the two replays.
+    fixture.has_depth(&spy, 3).await;
+    let mut returned = Vec::new();
+    for _ in 0..3 {
+        returned.push(raw.get(&spy).await);
+    }
+    let replayed = returned.iter().find(|message| message.routing_key == ROUTING_KEY).expect("it has its key again");
+    is_as_it_was(replayed);
+    assert!(!has(&replayed.properties, b"rehop-bytes"));
+}
+
+/// The bytes of its old routing key are in a header, since nothing else in the copy has room for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_message_whose_texts_are_not_utf_8_has_their_bytes_and_is_exported_and_imported_with_them() {
+    let fixture = Fixture::new("parked-bytes").await;
+    fixture.declare().await;
+    let shop = fixture.namespace.exchange("shop");
+    fixture.client.declare_exchange(&shop, "topic", Value::Null).await.unwrap();
+    fixture.client.bind(&fixture.queue, &shop, "#", Value::Null).await.unwrap();
+    let mut raw = RawClient::connect(fixture.settings.broker.url.expose()).await;
+    let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
+    raw.publish(&shop, &hostile()).await;
+    fixture.has_depth(&fixture.parked(), 1).await;
+    run.stop().await;
+    let (operator, mut exported) = (fixture.operator(), Vec::new());
+    let sink = |message| {
+        exported.push(message);
+        true
+    };
+    operator.export(&Filter::default(), None, sink).await.unwrap();
+    let parked = raw.get(&fixture.parked()).await;
+    is_as_it_was(&parked);
+    let kept = [&short(b"M\\xFCller")[..], b"x", &long(ROUTING_KEY)].concat();
+    assert!(has(&parked.properties, &short(b"rehop-bytes")) && has(&parked.properties, &kept), "{parked:?}");
+    fixture.has_depth(&fixture.parked(), 0).await;
+    operator.import(&ImportRequest::default(), exported.into_iter().map(Ok), never()).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let imported = raw.get(&fixture.parked()).await;
+    is_as_it_was(&imported);
+    assert!(has(&imported.properties, &kept), "{imported:?}");
+}
