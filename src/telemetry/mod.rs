@@ -42,7 +42,7 @@
 //! | `OTEL_EXPORTER_OTLP_CERTIFICATE`, `_CLIENT_CERTIFICATE`, `_CLIENT_KEY` | PEM files for TLS; `https` endpoints need a feature `tls-ring` or `tls-aws-lc` |
 //! | `OTEL_EXPORTER_OTLP_TRACES_*`, `_METRICS_*`, `_LOGS_*` | any of the above for one signal; such an endpoint is used as it is |
 //! | `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER`, `OTEL_LOGS_EXPORTER` | `otlp` (default) or `none` |
-//! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | the service's identity; `service.instance.id` is generated if it is missing |
+//! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | the service's identity. Set without them: `service.instance.id`, `host.name`, `process.pid`, and `service.version` if the [builder](Builder::service_version) has it. A service with a provider of its own takes them from [`resource`] |
 //! | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | what is sampled. Default: `parentbased_always_on` |
 //! | `OTEL_BSP_*`, `OTEL_BLRP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_SPAN_*_COUNT_LIMIT` | buffer sizes and limits |
 //! | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | default: cumulative |
@@ -139,5 +139,5 @@ pub(crate) mod spans;
 pub(crate) mod values;
 
 #[cfg(feature = "otlp")]
-pub use otlp::{Builder, FlushError, InitError, Telemetry, builder, init};
+pub use otlp::{Builder, FlushError, InitError, Telemetry, builder, init, resource};
 pub use propagation::current_headers;

@@ -191,9 +191,10 @@ impl QueueTracer {
         ];
         let mut builder =
             self.start(chain, Cow::Owned(format!("{operation} {destination}")), SpanKind::Client, attributes);
-        if operation == "send" {
-            let origin = chain.parent.span().span_context().clone();
-            let origin = if origin.is_valid() { origin } else { process.context.span().span_context().clone() };
+        // Where the attempt is the chain's root, it is also the parent. Jaeger shows a span that links to its parent as one that follows
+        // from it, and no longer as its child (2.20).
+        let origin = chain.parent.span().span_context().clone();
+        if operation == "send" && origin.is_valid() {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
         let span = self.tracer.build_with_context(builder, &process.context);

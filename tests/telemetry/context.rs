@@ -96,7 +96,7 @@ async fn without_a_producers_context_the_first_attempt_is_the_root() {
         assert_eq!(
             chain.outline(),
             "process ns.orders CONSUMER parent=none attempt=1 hop=0 outcome=wait error=transient final=false\n\
-             \x20 send ns.wait.100 CLIENT link=attempt-1\n\
+             \x20 send ns.wait.100 CLIENT\n\
              \x20 ack ns.orders CLIENT\n\
              \x20 wait ns.wait.100 INTERNAL hop=1\n\
              \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack\n\

@@ -53,6 +53,7 @@ async fn the_programs_name_for_the_service_is_the_default_and_each_instance_is_u
         .iter()
         .map(|it| {
             assert_eq!(attribute(it, "service.name").as_deref(), Some("orders"));
+            assert!(attribute(it, "host.name").is_some_and(|name| !name.is_empty()));
             attribute(it, "service.instance.id").unwrap()
         })
         .collect();

@@ -46,8 +46,16 @@ pub(super) fn start_with_telemetry(
 ) -> anyhow::Result<Option<Telemetry>> {
     let is_exported = std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(asks_for_telemetry));
     let telemetry = match (is_exported, is_scraped) {
-        (true, true) => Some(telemetry::builder(service).without_subscriber().with_prometheus().init()?),
-        (true, false) => Some(telemetry::builder(service).without_subscriber().init()?),
+        (true, true) => Some(
+            telemetry::builder(service)
+                .service_version(env!("CARGO_PKG_VERSION"))
+                .without_subscriber()
+                .with_prometheus()
+                .init()?,
+        ),
+        (true, false) => {
+            Some(telemetry::builder(service).service_version(env!("CARGO_PKG_VERSION")).without_subscriber().init()?)
+        }
         (false, true) => {
             rehop::monitoring::record_metrics(service)?;
             None

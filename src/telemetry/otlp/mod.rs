@@ -5,14 +5,14 @@ mod error;
 mod exporters;
 mod health;
 mod layer;
+mod resource;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use opentelemetry::global;
 use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
-use opentelemetry::{KeyValue, global};
-use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
@@ -25,6 +25,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
 pub use error::{FlushError, InitError};
+pub use resource::resource;
 
 use environment::{Environment, Signal};
 use exporters::Exporters;
@@ -51,6 +52,7 @@ pub fn init(service: impl Into<String>) -> Result<Telemetry, InitError> {
 pub fn builder(service: impl Into<String>) -> Builder {
     Builder {
         service: service.into(),
+        version: None,
         endpoint: None,
         subscriber: true,
         limit: SHUTDOWN_LIMIT,
@@ -67,6 +69,7 @@ type Processor =
 #[must_use = "nothing is set up until init is called"]
 pub struct Builder {
     service: String,
+    version: Option<String>,
     endpoint: Option<String>,
     subscriber: bool,
     limit: Duration,
@@ -82,6 +85,12 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
+    /// The service's version, `service.version`: usually `env!("CARGO_PKG_VERSION")`. Default: none.
+    pub fn service_version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
     /// The collector's base URL for all signals, such as `http://localhost:4318`. It overrides the variables. For HTTP, the
     /// signals' paths (`/v1/traces` and so on) are appended.
     pub fn endpoint(mut self, url: impl Into<String>) -> Self {
@@ -133,7 +142,7 @@ impl Builder {
             limit: self.limit,
         };
         if !environment.disabled() {
-            let resource = resource(&environment, self.service);
+            let resource = resource::of(&environment, &self.service, self.version.as_deref());
             let mut exporters = Exporters::new(&environment, self.endpoint.as_deref(), health);
             let (spans, metrics, logs) = (exporters.spans()?, exporters.metrics()?, exporters.logs()?);
             telemetry.runtime = exporters.into_runtime().map(KeptRuntime::new);
@@ -172,26 +181,6 @@ impl Builder {
         telemetry.make_global(&environment.propagators());
         Ok(telemetry)
     }
-}
-
-/// The operator's names override the program's.
-fn resource<F: Fn(&str) -> Option<String>>(environment: &Environment<F>, service: String) -> Resource {
-    let mut builder = Resource::builder();
-    if !environment.names_service() {
-        builder = builder.with_service_name(service);
-    }
-    if !environment.has_resource_attribute("service.instance.id") {
-        builder = builder.with_attribute(KeyValue::new("service.instance.id", random_uuid()));
-    }
-    builder.build()
-}
-
-/// A version 4 UUID, as the semantic conventions recommend for an instance. Two instances with the same id would overwrite each
-/// other's metrics.
-fn random_uuid() -> String {
-    let bits = rand::random::<u128>() & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 /// What [`init`] has set up. Keep it until the end, and await [`shutdown`](Self::shutdown). If it is dropped without that, what
