@@ -21,7 +21,7 @@ demo: toolchain broker ## see rehop work on a real broker; options in ARGS, such
 	@$(VERDICT) demo $(CARGO) run --locked --quiet -p rehop-demo -- $(ARGS)
 
 .PHONY: test
-test: toolchain broker ## run all tests on a real broker; `make faults` breaks things
+test: toolchain broker ## run the tests on a real broker; `make faults` breaks things, and `make nightly` runs the rest
 	@$(VERDICT) test tests/scripts/test
 
 # TESTS='retry::' selects tests by name, TESTS="-E 'binary(integration)'" as `cargo nextest run` does.
@@ -89,7 +89,7 @@ mutants: ## change the code that decides what becomes of a delivery, one place a
 
 # Everything that `make test` and CI leave out.
 .PHONY: nightly
-nightly: toolchain ## run everything that takes hours: all faults, all versions, random inputs, mutants since SINCE, features, the oldest Rust
+nightly: toolchain ## run everything that takes hours: all faults, clusters, all versions, random inputs, mutants since SINCE, features, the oldest Rust
 	@$(VERDICT) nightly tests/scripts/nightly
 
 .PHONY: bench

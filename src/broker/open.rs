@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use async_rs::Tokio;
 use lapin::tcp::{AsyncTcpStream, OwnedIdentity, OwnedTLSConfig};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{Connection, ConnectionProperties, ErrorKind};
@@ -38,7 +39,7 @@ pub(super) async fn open(
     let opening = async {
         let host = uri.authority.host.clone();
         let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port));
-        let stream = AsyncTcpStream::connect(&transport::tokio(), addresses).await?;
+        let stream = AsyncTcpStream::connect(&Tokio::current(), addresses).await?;
         let socket = match &stream {
             AsyncTcpStream::Plain(plain) => Some(SockRef::from(plain.get_ref()).try_clone()?),
             _ => None,

@@ -43,8 +43,8 @@ pub const USER_ID: &str = "rehop-user-id";
 pub const CC: &str = "rehop-cc";
 /// When the message was parked.
 pub const PARKED_AT: &str = "rehop-parked-at";
-/// For which bytes the stand-ins in the message's properties and names of headers stand: those that are not UTF-8. rehop's connections
-/// write the bytes in place of their stand-ins, so only a parked message has it in the queue, for its old routing key.
+/// What lapin cannot read of the message, as it was. rehop's connections restore it when they publish, so a queued message has this header
+/// only for originals that stand nowhere else in it.
 pub const BYTES: &str = "rehop-bytes";
 /// How often the message was replayed.
 pub const REPLAYS: &str = "rehop-replays";
@@ -101,7 +101,8 @@ pub(super) fn is_then(name: &str) -> bool {
     name.strip_prefix(THEN).is_some_and(is_number)
 }
 
-/// Whether a copy keeps a header of the original. The others are rehop's own, or would make the copy loop, vanish or be misrouted.
+/// Whether a copy keeps a header of the original. The others are rehop's own, or would make the copy loop, vanish or be misrouted. The
+/// connection needs [`BYTES`] to restore the originals.
 pub fn travels(name: &str) -> bool {
     !is_stripped(name) && (!is_own(name) || name == BYTES)
 }

@@ -1,4 +1,4 @@
-//! A client that writes and reads messages byte by byte, as no client library does.
+//! A minimal AMQP client that sends and returns properties and routing keys as raw bytes; client libraries decode them.
 
 use lapin::uri::AMQPUri;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +13,7 @@ pub(crate) struct RawClient {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawMessage {
     pub(crate) routing_key: Vec<u8>,
-    /// The flags of the properties, and those that the message has.
+    /// The property flags, then the encoded properties.
     pub(crate) properties: Vec<u8>,
     pub(crate) body: Vec<u8>,
 }
@@ -55,11 +55,11 @@ impl RawClient {
         self.receive(ACK).await;
     }
 
-    /// Takes a message from a queue. Its body has one frame.
+    /// Removes one message from the queue, without an ack. There has to be one, and its body is one frame.
     pub(crate) async fn get(&mut self, queue: &str) -> RawMessage {
         self.send(1, GET, &[&[0, 0][..], &short(queue.as_bytes()), &[1]].concat()).await;
         let address = self.receive(GET_OK).await;
-        // After the delivery's tag, whether it was delivered before, and the exchange.
+        // After the delivery tag (8 bytes), the redelivered flag (1) and the exchange.
         let after_exchange = &address[10 + usize::from(address[9])..];
         let routing_key = after_exchange[1..=usize::from(after_exchange[0])].to_vec();
         let (header, body) = (self.payload().await, self.payload().await);
@@ -72,7 +72,7 @@ impl RawClient {
     }
 
     async fn send(&mut self, channel: u16, [class, method]: Method, arguments: &[u8]) {
-        self.frame(1, channel, &[&[0, class, 0, method][..], arguments].concat()).await;
+        self.frame(METHOD, channel, &[&[0, class, 0, method][..], arguments].concat()).await;
     }
 
     /// The arguments of this method, which the broker sends next.
@@ -94,6 +94,7 @@ impl RawClient {
     }
 }
 
+const METHOD: u8 = 1;
 const HEADER: u8 = 2;
 const BODY: u8 = 3;
 
@@ -120,7 +121,7 @@ pub(crate) fn short(text: &[u8]) -> Vec<u8> {
     [&[u8::try_from(text.len()).unwrap()][..], text].concat()
 }
 
-/// A long string.
+/// A long string, or a table's content.
 pub(crate) fn long(text: &[u8]) -> Vec<u8> {
     [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text].concat()
 }

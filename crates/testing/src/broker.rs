@@ -81,7 +81,7 @@ impl Broker {
         self.management_url.as_deref()
     }
 
-    /// The management API, for policies, users and what else a test changes there.
+    /// A client of the management API.
     ///
     /// # Errors
     /// When only the broker's AMQP address is known, or `REHOP_TEST_MANAGEMENT_URL` cannot be used.

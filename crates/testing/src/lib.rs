@@ -45,7 +45,7 @@
 //!
 //! # Faults
 //!
-//! A [`Broker`] can be restarted, stopped, killed and paused. A [`Cluster`] does the same with one of several nodes, and can cut a
+//! A [`Broker`] can be restarted, stopped, killed and paused. [`Management`] sets policies and permissions, and closes connections. A [`Cluster`] does the same with one of several nodes, and can cut a
 //! node off from its peers. A [`Proxy`] between a client and a broker breaks, delays or silences single connections.
 
 mod broker;

@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use super::error::BrokerError;
 
-const WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A broker's management API, for what a test changes there and looks at.
+/// A client of a broker's management API, with which a test changes and inspects the broker.
 ///
-/// A request takes milliseconds, where [`rabbitmqctl`](crate::Broker::rabbitmqctl) starts an Erlang node of its own, which takes a
-/// second.
+/// A request takes milliseconds, whereas [`rabbitmqctl`](crate::Broker::rabbitmqctl) starts an Erlang node of its own, which takes a
+/// second. Each method fails when no answer comes within 60 s.
 ///
 /// ```no_run
 /// use rehop_testing::{Broker, Namespace};
@@ -25,7 +25,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let management = Broker::shared().await.management()?;
 /// let queue = Namespace::new("full").queue("orders");
-/// management.set_policy(&queue, &queue, json!({ "max-length": 1, "overflow": "reject-publish" })).await?;
+/// let only_this = format!("^{}$", queue.replace('.', "\\."));
+/// management.set_policy(&queue, &only_this, json!({ "max-length": 1, "overflow": "reject-publish" })).await?;
 /// management.delete_policy(&queue).await?;
 /// # Ok(())
 /// # }
@@ -40,14 +41,14 @@ pub struct Management {
 }
 
 impl Management {
-    /// The API at this URL, which has user and password, and the virtual host of an AMQP URL.
+    /// A client of the API at `url`, for the virtual host that `amqp_url` names. Without a user in `url` it logs in as guest:guest.
     pub(super) fn new(url: &str, amqp_url: &str) -> Result<Self, BrokerError> {
         let refused = |reason: &str| BrokerError::ManagementUrl { reason: reason.to_owned() };
         let rest = url.strip_prefix("http://").ok_or_else(|| refused("it does not begin with http://"))?;
         let (user, address) = rest.rsplit_once('@').unwrap_or(("guest:guest", rest));
         let decoded = percent_decode_str(user).collect::<Vec<u8>>();
         let mut authorization = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(decoded)))
-            .map_err(|_| refused("its user cannot be sent"))?;
+            .map_err(|_| refused("its user cannot be encoded"))?;
         authorization.set_sensitive(true);
         Ok(Self {
             url: format!("http://{}", address.trim_end_matches('/')),
@@ -56,8 +57,8 @@ impl Management {
         })
     }
 
-    /// Sets a policy for the queues whose name matches a regular expression, in the broker's virtual host. A policy of the same name
-    /// is replaced.
+    /// Sets a policy of priority 0 for the queues whose name matches a regular expression, in the broker's virtual host. A policy of
+    /// the same name is replaced. It is in effect on a queue once [`queue`](Self::queue) names it as the `policy`.
     ///
     /// # Errors
     /// When the broker refuses the policy or does not answer.
@@ -74,7 +75,7 @@ impl Management {
         self.delete(&self.policy(name)).await
     }
 
-    /// Adds a user without tags, or changes its password. It has no permissions yet.
+    /// Adds a user without tags or permissions. An existing user gets this password, loses its tags and keeps its permissions.
     ///
     /// # Errors
     /// When the broker refuses the user or does not answer.
@@ -92,8 +93,7 @@ impl Management {
         self.put(&path, &json!({ "configure": configure, "write": write, "read": read })).await
     }
 
-    /// What the API says of a queue. Its counts are up to ten seconds old; [`Client::depth`](crate::Client::depth) asks the queue
-    /// itself.
+    /// What the API says of a queue. Its counts are some seconds old; [`Client::depth`](crate::Client::depth) asks the queue itself.
     ///
     /// # Errors
     /// When there is no such queue, or the broker does not answer.
@@ -118,11 +118,11 @@ impl Management {
         }
     }
 
-    /// Closes the connections to which their clients gave this name, as an operator does, and returns how many there were. A new
-    /// connection may be listed a moment later.
+    /// Closes the connections to which their clients gave this name, as an operator does, and returns how many there were. A
+    /// connection that was opened a moment ago may not be listed yet, and stays open.
     ///
     /// # Errors
-    /// When the broker does not answer.
+    /// When a connection ends by itself meanwhile, or the broker does not answer.
     pub async fn close_connections(&self, name: &str) -> Result<usize, BrokerError> {
         let connections = self.get("connections").await?;
         let named = connections.as_array().into_iter().flatten().filter(|it| it["user_provided_name"] == name);
@@ -134,12 +134,12 @@ impl Management {
         Ok(closed)
     }
 
-    /// What the API answers to `GET /api/<path>`.
+    /// What the API answers to `GET /api/<path>`. The path is percent-encoded, here and below.
     ///
     /// # Errors
-    /// When the API refuses the request, or does not answer.
+    /// When the API refuses the request, does not answer, or its answer is not JSON.
     pub async fn get(&self, path: &str) -> Result<Value, BrokerError> {
-        parsed(path, &self.done(Method::GET, path, None).await?)
+        parsed(path, &self.send_checked(Method::GET, path, None).await?)
     }
 
     /// Sends `PUT /api/<path>` with this body.
@@ -147,7 +147,7 @@ impl Management {
     /// # Errors
     /// When the API refuses the request, or does not answer.
     pub async fn put(&self, path: &str, body: &Value) -> Result<(), BrokerError> {
-        self.done(Method::PUT, path, Some(body)).await.map(drop)
+        self.send_checked(Method::PUT, path, Some(body)).await.map(drop)
     }
 
     /// Sends `POST /api/<path>` with this body.
@@ -155,7 +155,7 @@ impl Management {
     /// # Errors
     /// When the API refuses the request, or does not answer.
     pub async fn post(&self, path: &str, body: &Value) -> Result<(), BrokerError> {
-        self.done(Method::POST, path, Some(body)).await.map(drop)
+        self.send_checked(Method::POST, path, Some(body)).await.map(drop)
     }
 
     /// Sends `DELETE /api/<path>`.
@@ -163,14 +163,14 @@ impl Management {
     /// # Errors
     /// When the API refuses the request, or does not answer.
     pub async fn delete(&self, path: &str) -> Result<(), BrokerError> {
-        self.done(Method::DELETE, path, None).await.map(drop)
+        self.send_checked(Method::DELETE, path, None).await.map(drop)
     }
 
     fn policy(&self, name: &str) -> String {
         format!("policies/{}/{}", self.vhost, encoded(name))
     }
 
-    async fn done(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes, BrokerError> {
+    async fn send_checked(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes, BrokerError> {
         let (status, answer) = self.send(method.clone(), path, body).await?;
         if status.is_success() { Ok(answer) } else { Err(refusal(&method, path, status, &answer)) }
     }
@@ -192,7 +192,9 @@ impl Management {
             let body = answer.into_body().collect().await.map_err(|error| failed(with_causes(&error)))?;
             Ok((status, body.to_bytes()))
         };
-        timeout(WITHIN, answered).await.unwrap_or_else(|_| Err(failed(format!("no answer within {WITHIN:?}"))))
+        timeout(ANSWER_TIMEOUT, answered)
+            .await
+            .unwrap_or_else(|_| Err(failed(format!("no answer within {ANSWER_TIMEOUT:?}"))))
     }
 }
 
@@ -208,7 +210,8 @@ fn encoded(name: &str) -> String {
 }
 
 fn parsed(path: &str, answer: &[u8]) -> Result<Value, BrokerError> {
-    serde_json::from_slice(answer).map_err(|error| failure(&Method::GET, path, format!("it is no JSON: {error}")))
+    serde_json::from_slice(answer)
+        .map_err(|error| failure(&Method::GET, path, format!("the answer is not JSON: {error}")))
 }
 
 fn refusal(method: &Method, path: &str, status: StatusCode, answer: &[u8]) -> BrokerError {

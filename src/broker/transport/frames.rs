@@ -1,16 +1,17 @@
-//! Cuts a stream of bytes into frames.
+//! Splits a byte stream into frames, and has method and header frames rewritten.
 
 use super::values::put_sized;
 
-/// What is done with frames of one direction.
+/// Rewrites the frames of one direction. Each method appends a complete frame, or its replacement, to `out`. It may hold a frame back
+/// until the channel's next one.
 pub(super) trait Rewrite {
-    /// A method or a content header on this channel: writes `frame`, or what takes its place.
-    fn rewrite(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>);
+    fn method(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>);
+    fn content_header(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>);
 }
 
 pub(super) const METHOD: u8 = 1;
 pub(super) const HEADER: u8 = 2;
-const BODY: u8 = 3;
+pub(super) const BODY: u8 = 3;
 const HEARTBEAT: u8 = 8;
 
 /// The kind, the channel and the payload's size.
@@ -18,70 +19,81 @@ const HEAD: usize = 7;
 /// The byte after the payload.
 const END: usize = 1;
 
-/// The client's first bytes, which are no frame.
+/// The client's first bytes, which are not a frame.
 const PROTOCOL_HEADER: usize = 8;
 
-/// The rewriting of one direction. Method and header frames are seen whole; bodies pass as they come.
+/// Far above any method or header frame, so that a wrong size is not waited for. `frame_max` is 128 KiB by default.
+const MAX_REWRITTEN: usize = 64 * 1024 * 1024;
+
+/// Rewrites one direction of a connection. Body and heartbeat frames pass as they arrive.
 #[derive(Default)]
-pub(super) struct Frames<R> {
+pub(super) struct FrameRewriter<R> {
     rewrite: R,
-    /// The beginning of a frame that is not complete.
-    begun: Vec<u8>,
-    /// How many bytes pass unseen.
-    passing: usize,
+    /// The beginning of a frame.
+    partial: Vec<u8>,
+    /// How many of the next bytes pass unchanged.
+    unchanged: usize,
 }
 
-impl<R: Rewrite> Frames<R> {
-    pub(super) fn after_protocol_header() -> Self
-    where
-        R: Default,
-    {
-        Self { passing: PROTOCOL_HEADER, ..Self::default() }
+impl<R: Rewrite + Default> FrameRewriter<R> {
+    /// For a client's own direction.
+    pub(super) fn after_protocol_header() -> Self {
+        Self { unchanged: PROTOCOL_HEADER, ..Self::default() }
     }
+}
 
-    /// Writes what becomes of these bytes, and of those kept from earlier calls.
+impl<R: Rewrite> FrameRewriter<R> {
+    /// Appends these bytes, rewritten, to `out`. An incomplete method or header frame is kept until the rest arrives.
     pub(super) fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while !bytes.is_empty() {
-            if self.passing > 0 {
-                let (passes, rest) = bytes.split_at(self.passing.min(bytes.len()));
+            if self.unchanged > 0 {
+                let (passes, rest) = bytes.split_at(self.unchanged.min(bytes.len()));
                 out.extend_from_slice(passes);
-                self.passing -= passes.len();
+                self.unchanged -= passes.len();
                 bytes = rest;
-            } else if self.begun.is_empty()
-                && is_seen(bytes)
-                && length(bytes).is_some_and(|length| length <= bytes.len())
-            {
-                let (frame, rest) = bytes.split_at(length(bytes).unwrap_or(bytes.len()));
-                self.rewrite.rewrite(channel(frame), frame, out);
+            } else if let (true, Some((frame, rest))) = (self.partial.is_empty(), complete(bytes)) {
+                rewrite(&mut self.rewrite, frame, out);
                 bytes = rest;
             } else {
-                bytes = self.begin(bytes, out);
+                bytes = self.collect(bytes, out);
             }
         }
     }
 
-    /// Keeps what belongs to a frame that is not complete, and returns the rest.
-    fn begin<'a>(&mut self, bytes: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
-        let wanted = length(&self.begun).unwrap_or(HEAD);
-        let (more, rest) = bytes.split_at((wanted - self.begun.len()).min(bytes.len()));
-        self.begun.extend_from_slice(more);
-        match length(&self.begun) {
-            Some(length) if !is_seen(&self.begun) => {
-                out.extend_from_slice(&self.begun);
-                self.passing = length - self.begun.len();
-                self.begun.clear();
-            }
-            Some(length) if length == self.begun.len() => {
-                self.rewrite.rewrite(channel(&self.begun), &self.begun, out);
-                self.begun.clear();
-            }
-            Some(_) | None => {}
+    /// Collects the bytes of a frame until its kind is known, or until it is complete. Returns the bytes after it.
+    fn collect<'a>(&mut self, bytes: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+        let wanted = length(&self.partial).unwrap_or(HEAD);
+        let (more, rest) = bytes.split_at((wanted - self.partial.len()).min(bytes.len()));
+        self.partial.extend_from_slice(more);
+        let Some(length) = length(&self.partial) else { return rest };
+        if !is_rewritten(&self.partial, length) {
+            out.extend_from_slice(&self.partial);
+            self.unchanged = length - self.partial.len();
+            self.partial.clear();
+        } else if length == self.partial.len() {
+            rewrite(&mut self.rewrite, &self.partial, out);
+            self.partial.clear();
         }
         rest
     }
 }
 
-/// The length of the frame that begins with these bytes, as far as they tell. What is no frame has no end.
+fn rewrite(rewrite: &mut impl Rewrite, frame: &[u8], out: &mut Vec<u8>) {
+    let channel = u16::from_be_bytes([frame[1], frame[2]]);
+    match frame[0] {
+        METHOD => rewrite.method(channel, frame, out),
+        _ => rewrite.content_header(channel, frame, out),
+    }
+}
+
+/// A complete frame to rewrite, at the front of these bytes, and the rest.
+fn complete(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = length(bytes).filter(|length| is_rewritten(bytes, *length))?;
+    bytes.split_at_checked(length)
+}
+
+/// The length of the frame that begins with these bytes; `None` until its first 7 bytes are there. Bytes that are not a frame count as
+/// endless, so the rest passes unchanged.
 fn length(bytes: &[u8]) -> Option<usize> {
     let [kind, _, _, a, b, c, d] = *bytes.first_chunk::<HEAD>()?;
     match kind {
@@ -90,11 +102,8 @@ fn length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether the frame that begins with these bytes may be rewritten.
-fn is_seen(bytes: &[u8]) -> bool {
-    /// Many times the largest frame of a method or a header.
-    const AT_MOST: usize = 64 * 1024 * 1024;
-    matches!(bytes.first(), Some(&(METHOD | HEADER))) && length(bytes).is_none_or(|length| length <= AT_MOST)
+fn is_rewritten(frame: &[u8], length: usize) -> bool {
+    matches!(frame.first(), Some(&(METHOD | HEADER))) && length <= MAX_REWRITTEN
 }
 
 /// The payload of a complete frame.
@@ -107,8 +116,4 @@ pub(super) fn put_frame(like: &[u8], payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&like[..HEAD - size_of::<u32>()]);
     put_sized(payload, out);
     out.push(like[like.len() - END]);
-}
-
-fn channel(frame: &[u8]) -> u16 {
-    u16::from_be_bytes([frame[1], frame[2]])
 }

@@ -1,19 +1,21 @@
-//! What lapin reads from and writes to: a connection on which each message can be read.
+//! The stream between lapin and the socket, on which lapin can read every message.
 //!
-//! AMQP's short strings (message ids and other properties, names of headers, routing keys) may hold any bytes, and RabbitMQ passes them on
-//! (3.10, 4.0 and 4.3). lapin takes them for UTF-8 and gives up the connection with all that it holds if they are not (4.12). It parses
-//! nested tables by recursion, too, without a bound. So on the way in such a text is replaced by a [stand-in](stand_in), and the header
-//! [`BYTES`](crate::wire::names::BYTES) keeps what it stands for. On the way out the bytes take its place again. All other frames pass as
-//! they are.
+//! RabbitMQ does not check that short strings (message ids and other properties, header names, routing keys) are UTF-8 (3.10, 4.0 and
+//! 4.3). lapin ends the connection over one that is not, and parses nested tables by recursion without a limit (4.12). So in inbound
+//! frames a [stand-in](stand_in) replaces each such property and routing key, headers that lapin cannot read are taken out, and the
+//! header [`BYTES`](crate::wire::names::BYTES) has the [originals]. Outbound frames get the originals back. Other frames pass unchanged.
 
-mod address;
-mod content;
+mod addressed_method;
+mod content_header;
 mod frames;
-mod inward;
-mod kept;
-mod outward;
+mod inbound;
+mod originals;
+mod outbound;
 mod stand_in;
 mod values;
+
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -29,53 +31,74 @@ use futures_util::Stream;
 use futures_util::io::{AsyncRead, AsyncWrite};
 use lapin::tcp::AsyncTcpStream;
 
-use frames::Frames;
-use inward::Inward;
-use outward::Outward;
+use frames::FrameRewriter;
+use inbound::Inbound;
+use outbound::Outbound;
 
-type TcpStream = <Tokio as Reactor>::TcpStream;
-
-/// The runtime of the current task, for connections of this kind.
-pub(super) fn runtime() -> Runtime<RuntimeParts<Tokio, Transports>> {
-    Runtime::new(RuntimeParts::new(tokio(), Transports(tokio())))
+/// The current Tokio runtime, with [`Transport`] as its stream type. Panics outside a runtime.
+pub(super) fn runtime() -> Runtime<RuntimeParts<Tokio, TransportReactor>> {
+    Runtime::new(RuntimeParts::new(Tokio::current(), TransportReactor(Tokio::current())))
 }
 
-/// What connects to the broker.
-pub(super) fn tokio() -> Tokio {
-    Tokio::current()
+/// Tokio's reactor, with [`Transport`] as its stream type. lapin only sleeps by it: `open` hands it a stream that is already connected.
+#[derive(Clone, Debug)]
+pub(super) struct TransportReactor(Tokio);
+
+impl Reactor for TransportReactor {
+    type TcpStream = Transport;
+    type Sleep = <Tokio as Reactor>::Sleep;
+
+    fn register<H: Read + Write + Send + 'static>(
+        &self,
+        _: H,
+    ) -> io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
+        Err::<Transport, _>(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sleep(&self, duration: Duration) -> Self::Sleep {
+        self.0.sleep(duration)
+    }
+
+    fn interval(&self, period: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+        self.0.interval(period)
+    }
+
+    fn tcp_connect_addr(&self, _: SocketAddr) -> impl Future<Output = io::Result<Transport>> + Send + 'static {
+        async { Err(io::ErrorKind::Unsupported.into()) }
+    }
 }
 
 /// A connection to the broker, with TLS or without.
 pub(super) struct Transport {
-    stream: AsyncTcpStream<TcpStream>,
-    inward: Frames<Inward>,
-    outward: Frames<Outward>,
-    /// What the broker has sent, as read.
-    read: Box<[u8]>,
-    /// What of it lapin has not taken yet.
-    arrived: Buffer,
-    /// What lapin has written and the socket has not taken yet.
-    leaving: Buffer,
+    stream: AsyncTcpStream<<Tokio as Reactor>::TcpStream>,
+    inbound: FrameRewriter<Inbound>,
+    outbound: FrameRewriter<Outbound>,
+    /// The buffer for one read from the socket.
+    chunk: Box<[u8]>,
+    /// Rewritten bytes that lapin has not read yet.
+    to_lapin: Buffer,
+    /// Rewritten bytes that the socket has not accepted yet.
+    to_socket: Buffer,
 }
 
 impl Transport {
-    pub(super) fn new(stream: AsyncTcpStream<TcpStream>) -> Self {
+    pub(super) fn new(stream: AsyncTcpStream<<Tokio as Reactor>::TcpStream>) -> Self {
         Self {
             stream,
-            inward: Frames::default(),
-            outward: Frames::after_protocol_header(),
-            read: vec![0; READ_AT_ONCE].into(),
-            arrived: Buffer::default(),
-            leaving: Buffer::default(),
+            inbound: FrameRewriter::default(),
+            outbound: FrameRewriter::after_protocol_header(),
+            chunk: vec![0; READ_BYTES].into(),
+            to_lapin: Buffer::default(),
+            to_socket: Buffer::default(),
         }
     }
 
-    /// Writes what is leaving to the socket.
-    fn poll_leave(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.leaving.rest().is_empty() {
-            match ready!(Pin::new(&mut self.stream).poll_write(context, self.leaving.rest()))? {
+    /// Writes all buffered bytes to the socket.
+    fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.to_socket.rest().is_empty() {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, self.to_socket.rest()))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.leaving.take(written),
+                written => self.to_socket.take(written),
             }
         }
         Poll::Ready(Ok(()))
@@ -85,31 +108,31 @@ impl Transport {
 impl AsyncRead for Transport {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        // A part of a frame that has to be seen whole gives nothing to read yet.
-        while this.arrived.rest().is_empty() && !into.is_empty() {
-            let read = ready!(Pin::new(&mut this.stream).poll_read(context, &mut this.read))?;
+        // An incomplete method or header frame yields no bytes, so read on.
+        while this.to_lapin.rest().is_empty() && !into.is_empty() {
+            let read = ready!(Pin::new(&mut this.stream).poll_read(context, &mut this.chunk))?;
             if read == 0 {
                 return Poll::Ready(Ok(0));
             }
-            this.inward.pass(&this.read[..read], &mut this.arrived.bytes);
+            this.inbound.pass(&this.chunk[..read], &mut this.to_lapin.bytes);
         }
-        let rest = this.arrived.rest();
+        let rest = this.to_lapin.rest();
         let count = rest.len().min(into.len());
         into[..count].copy_from_slice(&rest[..count]);
-        this.arrived.take(count);
+        this.to_lapin.take(count);
         Poll::Ready(Ok(count))
     }
 }
 
 impl AsyncWrite for Transport {
-    /// Takes nothing while the socket takes nothing, so no more than one call's bytes are leaving.
+    /// Accepts bytes only once the earlier ones are written, so at most one call's bytes are buffered.
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        ready!(this.poll_leave(context))?;
-        let bytes = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
-        this.outward.pass(bytes, &mut this.leaving.bytes);
-        // If the socket is full, the next call or a flush goes on.
-        match this.poll_leave(context) {
+        ready!(this.poll_drain(context))?;
+        let bytes = &bytes[..bytes.len().min(MAX_WRITE_BYTES)];
+        this.outbound.pass(bytes, &mut this.to_socket.bytes);
+        // If the socket is full, the next write or flush continues.
+        match this.poll_drain(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(bytes.len())),
         }
@@ -117,19 +140,20 @@ impl AsyncWrite for Transport {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_leave(context))?;
+        ready!(this.poll_drain(context))?;
         Pin::new(&mut this.stream).poll_flush(context)
     }
 
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_leave(context))?;
+        ready!(this.poll_drain(context))?;
         Pin::new(&mut this.stream).poll_close(context)
     }
 }
 
-const READ_AT_ONCE: usize = 64 * 1024;
-const WRITTEN_AT_ONCE: usize = 256 * 1024;
+const READ_BYTES: usize = 64 * 1024;
+/// Twice the usual frame, and little to keep for each connection.
+const MAX_WRITE_BYTES: usize = 256 * 1024;
 
 /// Bytes that are taken from the front.
 #[derive(Default)]
@@ -151,36 +175,3 @@ impl Buffer {
         }
     }
 }
-
-/// tokio's reactor, whose streams are [`Transport`]s.
-#[derive(Clone, Debug)]
-pub(super) struct Transports(Tokio);
-
-impl Reactor for Transports {
-    type TcpStream = Transport;
-    type Sleep = <Tokio as Reactor>::Sleep;
-
-    /// lapin connects by [`tcp_connect_addr`](Self::tcp_connect_addr) alone (4.12).
-    fn register<H: Read + Write + Send + 'static>(
-        &self,
-        _: H,
-    ) -> io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
-        Err::<Transport, _>(io::ErrorKind::Unsupported.into())
-    }
-
-    fn sleep(&self, duration: Duration) -> Self::Sleep {
-        self.0.sleep(duration)
-    }
-
-    fn interval(&self, period: Duration) -> impl Stream<Item = Instant> + Send + 'static {
-        self.0.interval(period)
-    }
-
-    fn tcp_connect_addr(&self, address: SocketAddr) -> impl Future<Output = io::Result<Transport>> + Send + 'static {
-        let connecting = self.0.tcp_connect_addr(address);
-        async { Ok(Transport::new(AsyncTcpStream::Plain(connecting.await?))) }
-    }
-}
-
-#[cfg(test)]
-mod tests;

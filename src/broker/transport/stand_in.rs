@@ -1,9 +1,9 @@
-//! What is shown in place of a short string that is not UTF-8.
+//! The text shown for a short string that is not UTF-8.
 
 use std::fmt::Write as _;
 
-/// What stands for these bytes, or `None` if they are UTF-8. It is text with `\xFC` for each byte that is none, so it always has a
-/// backslash. The same bytes always have the same stand-in, and a handler may tell messages apart by it.
+/// The stand-in of these bytes, or `None` if they are UTF-8: `\xFC` replaces each invalid byte. The same bytes always give the same stand-in.
+/// It has a backslash and at most 255 bytes; a longer one is cut, and ends in `…\` and a fingerprint of all bytes.
 pub(super) fn stand_in(bytes: &[u8]) -> Option<String> {
     if std::str::from_utf8(bytes).is_ok() {
         return None;
@@ -16,10 +16,10 @@ pub(super) fn stand_in(bytes: &[u8]) -> Option<String> {
             let _ = write!(text, "\\x{byte:02X}");
         }
     }
-    if text.len() > LONGEST {
-        // What was cut off still makes a difference.
+    if text.len() > MAX_SHORT_STRING {
+        // Keeps long strings distinct that differ only after the cut.
         let tail = format!("…\\{:016X}", fingerprint(bytes));
-        let mut end = LONGEST - tail.len();
+        let mut end = MAX_SHORT_STRING - tail.len();
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -34,9 +34,9 @@ pub(super) fn may_be_stand_in(text: &[u8]) -> bool {
 }
 
 /// The longest short string.
-const LONGEST: usize = 255;
+const MAX_SHORT_STRING: usize = 255;
 
-/// FNV-1a: the same in all versions of rehop, because a stand-in may rest in a parked queue.
+/// FNV-1a, which must stay the same in all versions: parked messages contain stand-ins.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
 }
@@ -45,7 +45,7 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{LONGEST, may_be_stand_in, stand_in};
+    use super::{MAX_SHORT_STRING, may_be_stand_in, stand_in};
 
     #[test]
     fn text_needs_no_stand_in_and_other_bytes_are_escaped() {
@@ -66,9 +66,10 @@ mod tests {
         #![proptest_config(crate::inputs::inputs(256))]
 
         #[test]
-        fn a_stand_in_is_a_short_string_with_a_backslash(bytes in prop::collection::vec(any::<u8>(), 0..=LONGEST)) {
+        fn a_stand_in_is_a_short_string_with_a_backslash(bytes in prop::collection::vec(any::<u8>(), 0..=MAX_SHORT_STRING)) {
+            prop_assert_eq!(stand_in(&bytes).is_none(), std::str::from_utf8(&bytes).is_ok());
             if let Some(text) = stand_in(&bytes) {
-                prop_assert!(text.len() <= LONGEST && may_be_stand_in(text.as_bytes()), "{text}");
+                prop_assert!(text.len() <= MAX_SHORT_STRING && may_be_stand_in(text.as_bytes()), "{text}");
             }
         }
     }

@@ -2,19 +2,17 @@ use proptest::prelude::*;
 
 use lapin::types::parsing::parse_field_table;
 
-use super::address::Addressed;
-use super::content::Content;
-use super::frames::{Frames, HEADER, METHOD, Rewrite, payload};
-use super::inward::Inward;
-use super::kept::Kept;
-use super::outward::Outward;
-use super::stand_in::stand_in;
-use super::values::{is_value, put_short, put_sized, put_tagged};
+use super::addressed_method::AddressedMethod;
+use super::content_header::ContentHeader;
+use super::frames::{BODY, FrameRewriter, HEADER, METHOD, Rewrite, payload};
+use super::inbound::Inbound;
+use super::originals::{HEADERS, Originals, ROUTING_KEY};
+use super::outbound::Outbound;
+use super::values::{Field, Readable, fields, put_short, put_sized, put_tagged};
 use crate::inputs::inputs;
 use crate::wire::names::BYTES;
 
 const CHANNEL: u16 = 7;
-const BODY: u8 = 3;
 
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind];
@@ -41,32 +39,33 @@ fn publish(exchange: &[u8], routing_key: &[u8]) -> Vec<u8> {
     method(40, &[0, 0], exchange, routing_key, &[1])
 }
 
-/// A content header with these headers and this message id.
-fn header(headers: &[(&[u8], Vec<u8>)], message_id: &[u8]) -> Vec<u8> {
-    let mut payload = vec![0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0x20, 0x80];
-    put_sized(&fields(headers), &mut payload);
+type Named<'a> = [(&'a [u8], Vec<u8>)];
+
+/// A content header with these headers, this correlation id and this message id.
+fn header(headers: &Named<'_>, correlation_id: &[u8], message_id: &[u8]) -> Vec<u8> {
+    let mut payload = vec![0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0x24, 0x80];
+    put_sized(&table(headers), &mut payload);
+    put_short(correlation_id, &mut payload);
     put_short(message_id, &mut payload);
     frame(HEADER, &payload)
 }
 
-fn fields(headers: &[(&[u8], Vec<u8>)]) -> Vec<u8> {
-    let mut fields = Vec::new();
-    for (name, value) in headers {
-        put_short(name, &mut fields);
-        fields.extend_from_slice(value);
-    }
-    fields
+/// The content of a table.
+fn table(named: &Named<'_>) -> Vec<u8> {
+    let mut content = Vec::new();
+    named.iter().for_each(|(name, value)| Field { name, value }.put(&mut content));
+    content
 }
 
-fn tagged(tag: u8, held: &[u8]) -> Vec<u8> {
+fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
-    put_tagged(tag, held, &mut value);
+    put_tagged(tag, content, &mut value);
     value
 }
 
 /// What becomes of a stream that arrives in pieces of this size.
 fn passed<R: Rewrite + Default>(stream: &[u8], piece: usize) -> Vec<u8> {
-    let (mut frames, mut out) = (Frames::<R>::default(), Vec::new());
+    let (mut frames, mut out) = (FrameRewriter::<R>::default(), Vec::new());
     for bytes in stream.chunks(piece) {
         frames.pass(bytes, &mut out);
     }
@@ -84,97 +83,145 @@ fn payloads(stream: &[u8]) -> Vec<&[u8]> {
     payloads
 }
 
-/// Whether lapin can read the headers of a content header.
+/// Whether lapin can read a content header: the table after class, weight, size and flags, and the two ids after it.
 fn is_readable_by_lapin(payload: &[u8]) -> bool {
-    // After the class, the weight, the size and the flags; only what comes before the headers is skipped.
-    parse_field_table(&payload[14..]).is_ok()
+    let Ok((mut rest, _)) = parse_field_table(&payload[14..]) else { return false };
+    while let [length, after @ ..] = rest {
+        let (text, after) = after.split_at(usize::from(*length));
+        if std::str::from_utf8(text).is_err() {
+            return false;
+        }
+        rest = after;
+    }
+    true
 }
 
 /// A table in a table, and so on.
 fn nested(depth: usize) -> Vec<u8> {
-    (0..depth).fold(vec![b'V'], |value, _| tagged(b'F', &fields(&[(b"in", value)])))
+    (0..depth).fold(vec![b'V'], |value, _| tagged(b'F', &table(&[(b"in", value)])))
+}
+
+/// The same headers, in any order.
+fn sorted(payload: &[u8]) -> (Vec<Vec<u8>>, &[u8]) {
+    let size = u32::from_be_bytes(payload[14..18].try_into().unwrap()) as usize;
+    let (content, rest) = payload[18..].split_at(size);
+    let mut sorted: Vec<_> =
+        fields(content).unwrap().into_iter().map(|field| [field.name, field.value].concat()).collect();
+    sorted.sort();
+    (sorted, rest)
 }
 
 #[test]
-fn what_is_utf_8_passes_as_it_is() {
+fn utf_8_passes_unchanged() {
     let headers =
         [(&b"caf\xC3\xA9"[..], tagged(b'S', b"\xFF\xFE")), (b"back\\slash", vec![b't', 1]), (b"deep", nested(64))];
-    let stream = [deliver(b"", b"orders\\"), header(&headers, b"m-1"), frame(BODY, b"hi")].concat();
-    assert_eq!(passed::<Inward>(&stream, 5), stream);
-    let stream = [publish(b"", b"orders\\"), header(&headers, b"m-1"), frame(BODY, b"hi")].concat();
-    assert_eq!(passed::<Outward>(&stream, 5), stream);
+    let content = [header(&headers, b"", b"m-1"), frame(BODY, b"hi")].concat();
+    let (read, written) =
+        ([deliver(b"", b"orders\\"), content.clone()].concat(), [publish(b"", b"orders\\"), content].concat());
+    assert_eq!(passed::<Inbound>(&read, 5), read);
+    assert_eq!(passed::<Outbound>(&written, 5), written);
 }
 
 #[test]
-fn bytes_are_shown_by_stand_ins_and_a_header_says_for_which_they_stand() {
-    let headers = [(&b"na\xEFve"[..], tagged(b'F', &fields(&[(b"\xFFin", vec![b't', 1])])))];
-    let stream = [deliver(b"", b"M\xFCller"), header(&headers, b"\x8F\x01"), frame(BODY, b"hi")].concat();
-    let read = passed::<Inward>(&stream, usize::MAX);
+fn stand_ins_are_shown_and_a_header_has_the_originals() {
+    let headers = [(&b"na\xEFve"[..], vec![b't', 1]), (b"in", tagged(b'F', &table(&[(b"\xFF", vec![b'V'])])))];
+    let stream = [deliver(b"", b"M\xFCller"), header(&headers, b"\\xFF", b"\xFF"), frame(BODY, b"hi")].concat();
+    let read = passed::<Inbound>(&stream, usize::MAX);
     let payloads = payloads(&read);
-    assert_eq!(Addressed::of(payloads[0]).unwrap().routing_key, b"M\\xFCller");
-    let mut content = Content::of(payloads[1]).unwrap();
-    let kept = content.take_kept();
-    let stand_ins: Vec<_> = kept.texts.keys().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
-    assert_eq!(stand_ins, ["M\\xFCller", "\\x8F\u{1}", "\\xFFin", "na\\xEFve"]);
+    assert_eq!(AddressedMethod::parse(payloads[0]).unwrap().routing_key, b"M\\xFCller");
+    let mut expected = Originals::default();
+    expected.insert(ROUTING_KEY, b"M\xFCller".to_vec());
+    expected.insert("message_id", vec![0xFF]);
+    expected.insert(HEADERS, table(&headers));
+    assert_eq!(ContentHeader::parse(payloads[1]).unwrap().take_originals(), expected);
+    assert_eq!(payloads[1], payload(&header(&[(BYTES.as_bytes(), expected.write())], b"\\xFF", b"\\xFF")));
     assert_eq!(payloads[2], b"hi");
-    assert!(is_readable_by_lapin(payloads[1]));
 }
 
 #[test]
-fn what_is_nested_too_deeply_is_shown_as_bytes_and_written_as_it_was() {
-    let stream = [deliver(b"", b"q"), header(&[(b"deep", nested(20_000))], b"m-1")].concat();
-    let read = passed::<Inward>(&stream, usize::MAX);
+fn deeply_nested_headers_are_taken_out_and_written_back_unchanged() {
+    let stream = [deliver(b"", b"q"), header(&[(b"deep", nested(15_000))], b"", b"m-1")].concat();
+    let read = passed::<Inbound>(&stream, usize::MAX);
     assert!(is_readable_by_lapin(payloads(&read)[1]));
-    let written = [publish(b"", b"q"), payloads(&read)[1].to_vec()];
-    let written = passed::<Outward>(&[&written[0][..], &frame(HEADER, &written[1])].concat(), usize::MAX);
-    assert_eq!(payloads(&written)[1], payloads(&stream)[1]);
+    let copy = [publish(b"", b"q"), frame(HEADER, payloads(&read)[1])].concat();
+    assert_eq!(payloads(&passed::<Outbound>(&copy, usize::MAX))[1], payloads(&stream)[1]);
 }
 
-/// A parked copy is published with the queue's name as its routing key.
+/// A larger frame than the broker's would end the connection, and the producer's may be full.
 #[test]
-fn what_stands_in_no_text_of_a_copy_stays_in_its_header() {
-    let read = passed::<Inward>(&[deliver(b"", b"\xFF"), header(&[], b"m-1")].concat(), usize::MAX);
+fn a_frame_grows_by_little_however_many_headers_cannot_be_read() {
+    let names: Vec<_> = (0..9000_u16).map(|n| [&b"\xFF"[..], &n.to_be_bytes()].concat()).collect();
+    let headers: Vec<_> = names.iter().map(|name| (&name[..], vec![b'V'])).collect();
+    let stream = [deliver(b"", &[0xFF; 255]), header(&headers, &[0xFF; 255], &[0xFF; 255])].concat();
+    let read = passed::<Inbound>(&stream, usize::MAX);
+    assert!(read.len() < stream.len() + 1000, "{} became {}", stream.len(), read.len());
+}
+
+/// A parked copy is published with the queue's name as its routing key, and replayed with its old one.
+#[test]
+fn an_original_that_stands_nowhere_stays_in_the_header() {
+    let read = passed::<Inbound>(&[deliver(b"", b"\xFF"), header(&[], b"", b"m-1")].concat(), usize::MAX);
     let copy = [publish(b"park", b"orders"), frame(HEADER, payloads(&read)[1])].concat();
-    let parked = passed::<Outward>(&copy, usize::MAX);
+    let parked = passed::<Outbound>(&copy, usize::MAX);
     assert_eq!(parked, copy);
-    // It is replayed with its own.
+    assert_eq!(passed::<Inbound>(&parked, usize::MAX), parked);
     let replayed = [publish(b"", b"\\xFF"), frame(HEADER, payloads(&parked)[1])].concat();
-    let sent = passed::<Outward>(&replayed, usize::MAX);
-    assert_eq!(sent, [publish(b"", b"\xFF"), header(&[], b"m-1")].concat());
+    let sent = passed::<Outbound>(&replayed, usize::MAX);
+    assert_eq!(sent, [publish(b"", b"\xFF"), header(&[], b"", b"m-1")].concat());
 }
 
-/// Whoever writes the header himself changes no more than his own message's bytes, and no connection is lost over it.
+/// A producer that writes the header itself moves no message, adds no header that a copy must not have, and breaks no connection.
 #[test]
-fn a_header_of_somebody_else_moves_no_message_and_writes_no_malformed_value() {
-    let forged = Kept { texts: [(b"b\\ack".to_vec(), b"elsewhere".to_vec())].into(), values: vec![b"bytes".to_vec()] };
-    let headers = [(&b"bytes"[..], tagged(b'x', b"F\0\0\0\x09")), (BYTES.as_bytes(), forged.write())];
-    let stream = [publish(b"", b"b\\ack"), header(&headers, b"m-1")].concat();
-    let written = passed::<Outward>(&stream, usize::MAX);
-    assert_eq!(Addressed::of(payloads(&written)[0]).unwrap().routing_key, b"b\\ack");
-    let kept = Kept { values: vec![b"bytes".to_vec()], ..Kept::default() };
-    let headers = [headers[0].clone(), (BYTES.as_bytes(), kept.write())];
-    assert_eq!(payloads(&written)[1], payload(&header(&headers, b"m-1")));
+fn a_forged_header_does_no_harm() {
+    let mut forged = Originals::default();
+    forged.insert(ROUTING_KEY, b"elsewhere".to_vec());
+    let harmless = (&b"\xFF"[..], vec![b'V']);
+    let all = [
+        (&b"CC"[..], tagged(b'A', &tagged(b'S', b"elsewhere"))),
+        (b"x-death", nested(65)),
+        (b"rehop-attempt", nested(65)),
+        (b"malformed\xFF", tagged(b'F', b"\x09")),
+        harmless.clone(),
+    ];
+    forged.insert(HEADERS, table(&all));
+    let stream = [publish(b"", b"b\\ack"), header(&[(BYTES.as_bytes(), forged.write())], b"", b"m-1")].concat();
+    let written = passed::<Outbound>(&stream, usize::MAX);
+    forged.remove(HEADERS);
+    let left = [harmless, (BYTES.as_bytes(), forged.write())];
+    assert_eq!(written, [publish(b"", b"b\\ack"), header(&left, b"", b"m-1")].concat());
+}
+
+/// For instance because the channel was closed in between.
+#[test]
+fn a_publish_whose_content_never_comes_is_written_before_the_channels_next_method() {
+    let stream = [publish(b"", b"\\xFF"), frame(METHOD, &[0, 20, 0, 40]), publish(b"", b"q")].concat();
+    assert_eq!(passed::<Outbound>(&stream, 3), stream);
 }
 
 #[test]
-fn what_is_no_frame_passes_as_it_comes() {
+fn bytes_that_are_not_a_frame_pass_unchanged() {
     for stream in [&b"AMQP\0\0\x09\x01"[..], b"HTTP/1.1 400 Bad Request", b"\x02\0\0", b"\x01"] {
         for piece in 1..9 {
-            let (mut frames, mut out) = (Frames::<Inward>::default(), Vec::new());
-            stream.chunks(piece).for_each(|bytes| frames.pass(bytes, &mut out));
-            assert!(stream.starts_with(&out) && (out.len() == stream.len() || stream.len() < 7), "{stream:?} {out:?}");
+            let out = passed::<Inbound>(stream, piece);
+            // Fewer than 7 bytes may be the head of a frame, so they are kept.
+            assert_eq!(out, if stream.len() < 7 { &[] } else { stream }, "{stream:?}");
         }
     }
 }
 
 fn bytes(longest: usize) -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![prop::collection::vec(any::<u8>(), 0..=longest), "[a-zé\\\\]{0,9}".prop_map(String::into_bytes),]
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..=longest),
+        // Short enough for the same text to come twice, and texts like stand-ins.
+        prop::sample::select(vec![&b""[..], b"a", b"\xFF", b"\\xFF", b"\\x5CxFF", b"caf\xC3\xA9"])
+            .prop_map(<[u8]>::to_vec),
+    ]
 }
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let flat = prop_oneof![
-        bytes(300).prop_map(|held| tagged(b'S', &held)),
-        bytes(30).prop_map(|held| tagged(b'x', &held)),
+        bytes(300).prop_map(|content| tagged(b'S', &content)),
+        bytes(30).prop_map(|content| tagged(b'x', &content)),
         any::<i64>().prop_map(|number| [&b"l"[..], &number.to_be_bytes()].concat()),
         any::<[u8; 5]>().prop_map(|decimal| [&b"D"[..], &decimal].concat()),
         any::<i16>().prop_map(|number| [&b"s"[..], &number.to_be_bytes()].concat()),
@@ -182,46 +229,50 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
         (60_usize..80).prop_map(nested),
     ];
     flat.prop_recursive(4, 24, 4, |inner| {
-        let table = prop::collection::vec((bytes(255), inner.clone()), 0..4).prop_map(|named| {
+        let tables = prop::collection::vec((bytes(255), inner.clone()), 0..4).prop_map(|named| {
             let named: Vec<_> = named.iter().map(|(name, value)| (&name[..], value.clone())).collect();
-            tagged(b'F', &fields(&named))
+            tagged(b'F', &table(&named))
         });
-        let array = prop::collection::vec(inner, 0..4).prop_map(|values| tagged(b'A', &values.concat()));
-        prop_oneof![table, array]
+        let arrays = prop::collection::vec(inner, 0..4).prop_map(|values| tagged(b'A', &values.concat()));
+        prop_oneof![tables, arrays]
     })
 }
 
 proptest! {
     #![proptest_config(inputs(256))]
 
-    /// As a consumer passes a message on with all that it has read.
+    /// As a consumer that publishes everything that it has read.
     #[test]
-    fn lapin_can_read_each_message_and_what_it_passes_on_is_the_message_as_it_was(
+    fn every_message_is_readable_and_written_back_unchanged(
         named in prop::collection::vec((bytes(255), value()), 0..5),
-        (exchange, routing_key, message_id) in (bytes(255), bytes(255), bytes(255)),
+        (exchange, routing_key) in (bytes(255), bytes(255)),
+        (correlation_id, message_id) in (bytes(255), bytes(255)),
         piece in prop_oneof![1_usize..64, Just(usize::MAX)],
     ) {
         let headers: Vec<_> = named.iter().map(|(name, value)| (&name[..], value.clone())).collect();
-        prop_assert!(headers.iter().all(|(name, value)| *name != BYTES.as_bytes() && is_value(value)));
-        let stream = [deliver(&exchange, &routing_key), header(&headers, &message_id), frame(BODY, &routing_key)].concat();
-        let read = passed::<Inward>(&stream, piece);
+        let is_malformed = |(name, value): &(&[u8], Vec<u8>)| Field { name, value }.readable() == Readable::Malformed;
+        prop_assert!(!headers.iter().any(is_malformed));
+        let content = [header(&headers, &correlation_id, &message_id), frame(BODY, &routing_key)].concat();
+        let read = passed::<Inbound>(&[deliver(&exchange, &routing_key), content.clone()].concat(), piece);
         let read = payloads(&read);
-        let shown = Addressed::of(read[0]).unwrap();
+        let shown = AddressedMethod::parse(read[0]).unwrap();
         let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok();
         prop_assert!(is_text(shown.exchange) && is_text(shown.routing_key) && is_readable_by_lapin(read[1]));
 
         let copy = [publish(shown.exchange, shown.routing_key), frame(HEADER, read[1]), frame(BODY, read[2])].concat();
-        let written = passed::<Outward>(&copy, piece);
-        let expected = [publish(&exchange, &routing_key), header(&headers, &message_id), frame(BODY, &routing_key)].concat();
-        prop_assert_eq!(written, expected);
+        let written = passed::<Outbound>(&copy, piece);
+        let (written, expected) = (payloads(&written), [publish(&exchange, &routing_key), content].concat());
+        let expected = payloads(&expected);
+        prop_assert_eq!((written[0], written[2]), (expected[0], expected[2]));
+        prop_assert_eq!(sorted(written[1]), sorted(expected[1]));
     }
 
     #[test]
     fn any_bytes_pass_and_nothing_panics(stream in bytes(600), piece in 1_usize..64) {
-        passed::<Inward>(&stream, piece);
-        passed::<Outward>(&stream, piece);
-        let garbage = [frame(METHOD, &stream), frame(HEADER, &stream)].concat();
-        prop_assert!(passed::<Inward>(&garbage, piece).len() >= garbage.len());
-        prop_assert_eq!(stand_in(&stream).is_none(), std::str::from_utf8(&stream).is_ok());
+        passed::<Inbound>(&stream, piece);
+        passed::<Outbound>(&stream, piece);
+        let garbage = [frame(METHOD, &stream), frame(HEADER, &stream), frame(METHOD, &[])].concat();
+        prop_assert!(passed::<Inbound>(&garbage, piece).len() >= garbage.len());
+        prop_assert!(passed::<Outbound>(&garbage, piece).len() >= garbage.len());
     }
 }

@@ -1,4 +1,4 @@
-//! The broker's management API, to plant what operators plant: policies, users, definitions.
+//! Changes the shared broker as operators do: policies, users, definitions.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -19,7 +19,7 @@ impl BrokerApi {
     pub(crate) async fn shared() -> Option<Self> {
         let broker = Broker::shared().await;
         let Some(url) = broker.management_url() else {
-            not_tried("what the management API shows, because REHOP_TEST_MANAGEMENT_URL is not set");
+            not_tried("checks that need the management API, because REHOP_TEST_MANAGEMENT_URL is not set");
             return None;
         };
         let host = url.rsplit_once('@').map_or(url, |(_, host)| host);
@@ -75,7 +75,7 @@ impl BrokerApi {
         self.management.post("definitions", definitions).await.unwrap();
     }
 
-    /// An API that answers what this one answers, but for the nodes: those go through `change`.
+    /// A copy of this API at an address of its own, whose list of nodes `change` edits. Every failed request is answered with 404.
     pub(crate) async fn with_nodes(&self, change: fn(&mut Vec<Value>)) -> Endpoint {
         let management = self.management.clone();
         Endpoint::start(move |arrived| {

@@ -1,0 +1,44 @@
+//! Inbound frames: stand-ins replace short strings that lapin cannot read.
+
+use std::collections::HashMap;
+
+use super::addressed_method::AddressedMethod;
+use super::content_header::ContentHeader;
+use super::frames::{Rewrite, payload, put_frame};
+use super::originals::{HEADERS, Originals};
+
+#[derive(Default)]
+pub(super) struct Inbound {
+    /// By channel: the originals of the last method's exchange and routing key, until its content header arrives.
+    addresses: HashMap<u16, Originals>,
+}
+
+impl Rewrite for Inbound {
+    fn method(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
+        self.addresses.remove(&channel);
+        let Some(method) = AddressedMethod::parse(payload(frame)) else { return out.extend_from_slice(frame) };
+        let mut originals = Originals::default();
+        let replaced = method.replaced(|place, text| originals.record(place, text));
+        if originals.is_empty() {
+            return out.extend_from_slice(frame);
+        }
+        self.addresses.insert(channel, originals);
+        put_frame(frame, &replaced, out);
+    }
+
+    fn content_header(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
+        let mut originals = self.addresses.remove(&channel).unwrap_or_default();
+        let Some(mut header) = ContentHeader::parse(payload(frame)) else { return out.extend_from_slice(frame) };
+        header.replace(|property, text| originals.record(property, text));
+        if let Some(unreadable) = header.take_unreadable() {
+            originals.insert(HEADERS, unreadable);
+        }
+        if originals.is_empty() {
+            return out.extend_from_slice(frame);
+        }
+        // A message may bring originals of its own: a parked one that of its old routing key.
+        let originals = originals.or(header.take_originals());
+        header.add_originals(&originals);
+        put_frame(frame, &header.write(), out);
+    }
+}
