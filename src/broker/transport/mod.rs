@@ -64,7 +64,7 @@ impl Reactor for TransportReactor {
     }
 
     fn tcp_connect_addr(&self, _: SocketAddr) -> impl Future<Output = io::Result<Transport>> + Send + 'static {
-        async { Err(io::ErrorKind::Unsupported.into()) }
+        std::future::ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
 
