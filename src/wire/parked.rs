@@ -96,9 +96,7 @@ fn death(value: &AMQPValue) -> Option<Death> {
         _ => None,
     };
     let at = match field("time") {
-        Some(HeaderValue::Timestamp(seconds)) => {
-            i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1000)).map(Timestamp::from_millis)
-        }
+        Some(HeaderValue::Timestamp(seconds @ 0..)) => seconds.checked_mul(1000).map(Timestamp::from_millis),
         _ => None,
     };
     Some(Death {
