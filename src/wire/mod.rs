@@ -7,16 +7,18 @@ pub mod names;
 pub mod parked;
 mod read;
 pub mod receipt;
+mod room;
 mod values;
 mod write;
 
 use std::time::Duration;
 
 pub(crate) use read::Ignored;
-pub(crate) use values::encoded_size;
+pub(crate) use room::Resting;
+pub use room::{HeadersTooLarge, Room};
+pub(crate) use values::properties_size;
 pub use values::table_size;
-pub use write::HeadersTooLarge;
-pub(crate) use write::{MAX_HEADER_BYTES, TraceHeaders};
+pub(crate) use write::TraceHeaders;
 
 /// What is needed to read and write one queue's headers.
 #[derive(Debug, Clone)]
