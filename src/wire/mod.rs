@@ -4,6 +4,7 @@
 //! nothing panics, and wrong types and absurd numbers are ignored or bounded. Pure: no I/O, no clock.
 
 pub mod names;
+mod overflow;
 pub mod parked;
 mod read;
 pub mod receipt;
@@ -13,8 +14,8 @@ mod write;
 
 use std::time::Duration;
 
+pub(crate) use overflow::Resting;
 pub(crate) use read::Ignored;
-pub(crate) use room::Resting;
 pub use room::{HeadersTooLarge, Room};
 pub(crate) use values::properties_size;
 pub use values::table_size;

@@ -8,9 +8,10 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::names::*;
+use super::overflow::make_room;
+pub use super::overflow::{Resting, reunite};
 use super::read::Reader;
-use super::room::{HeadersTooLarge, checked, make_room};
-pub use super::room::{Resting, Room, reunite};
+use super::room::{HeadersTooLarge, Room, checked};
 use super::values::{insert, moment_value, properties_size, text};
 use super::write::{insert_replay, properties};
 

@@ -19,6 +19,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::names::*;
+use super::overflow::*;
 use super::read::*;
 use super::room::*;
 use super::values::*;

@@ -8,7 +8,8 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::Contract;
 use super::names::*;
-use super::room::{HeadersTooLarge, Resting, Room, checked, make_room};
+use super::overflow::{Resting, make_room};
+use super::room::{HeadersTooLarge, Room, checked};
 use super::values::{
     duration_value, errors_value, field_size, insert, moment_value, properties_size, table_size, text,
 };
