@@ -20,7 +20,7 @@ pub use crate::settings::resolve::{QueueConfig, Resolved};
 pub use crate::telemetry::propagation::parse as parse_traceparent;
 pub use crate::telemetry::values::Values;
 pub use crate::topology::{CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, discarded};
-pub use crate::wire::{HeadersTooLarge, names, parked as at_rest, receipt, table_size};
+pub use crate::wire::{HeadersTooLarge, Room, names, parked as at_rest, receipt, table_size};
 
 /// The names of attributes and metrics.
 pub mod attributes {

@@ -12,6 +12,7 @@ use crate::broker::turn::Turn;
 use crate::error::Error;
 use crate::settings::address::{InvalidUrl, shown, uris};
 use crate::settings::{BrokerSettings, SettingsError};
+use crate::wire::Room;
 
 /// A connection that is opened when it is needed, and opened again after it was lost.
 ///
@@ -39,12 +40,14 @@ struct Current {
     attempts: u64,
     /// The error of the last attempt.
     failure: Option<Error>,
+    /// How much of a message fits into a frame of the last connection.
+    room: Room,
 }
 
 impl Link {
     pub fn new(name: String, broker: BrokerSettings) -> Self {
         let turn = Turn::new(broker.urls.len().max(1));
-        let current = Current { connection: None, turn, attempts: 0, failure: None };
+        let current = Current { connection: None, turn, attempts: 0, failure: None, room: Room::DEFAULT };
         Self { name, broker, current: StdMutex::new(current), connecting: Mutex::default() }
     }
 
@@ -77,6 +80,7 @@ impl Link {
         match opened {
             Ok((index, connection)) => {
                 let connection = Arc::new(connection);
+                current.room = Room::of_frame(connection.configuration().frame_max());
                 current.connection = Some(connection.clone());
                 current.failure = None;
                 current.turn.worked(index);
@@ -143,6 +147,11 @@ impl Link {
             is_open: status.is_some_and(|status| status.connected()),
             is_blocked: current.connection.as_ref().is_some_and(|connection| is_blocked(connection)),
         }
+    }
+
+    /// How much of a message fits into a frame of this connection, or of the last one while none is open.
+    pub fn room(&self) -> Room {
+        self.current().room
     }
 
     /// Whether this connection is the one in use.

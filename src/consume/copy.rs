@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::broker::lane::Outgoing;
 use crate::consume::attempt::Attempt;
 use crate::failure::Failure;
@@ -11,6 +13,7 @@ use crate::retry::ledger::{Ledger, Wait};
 use crate::retry::outcome::Outcome;
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
+use crate::wire::Resting;
 
 /// How a decision is carried out: the copy that is published before the ack, if any, and the outcome.
 pub(crate) struct Settlement {
@@ -48,7 +51,8 @@ impl Attempt {
         let ledger = self.identified(self.delivery.ledger.waiting(failure, is_defer, wait.since));
         let trace = self.chain.headers(&self.span);
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
-        let properties = match context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace) {
+        let room = context.publishing.room();
+        let properties = match context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace, room) {
             Ok(properties) => properties,
             Err(error) => {
                 let (queue, chain) = (&context.config.queue, &*self.chain.id);
@@ -65,7 +69,7 @@ impl Attempt {
         };
         let destination = context.names.holder(wait.path, wait.leg);
         let (routing_key, body) = (delivery.origin.routing_key.clone(), delivery.body.clone());
-        let write = move || context.contract.wait_copy(&delivery, &ledger, wait, &trace);
+        let write = move || context.contract.wait_copy(&delivery, &ledger, wait, &trace, room);
         let outgoing = Outgoing::new(exchange, routing_key, body, properties, write);
         let outgoing = if wait.path == Path::Delayed { outgoing.not_mandatory() } else { outgoing };
         let copy = PreparedCopy { outgoing: Arc::new(outgoing), destination };
@@ -78,9 +82,12 @@ impl Attempt {
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
         let destination = context.config.parked.clone();
         let (exchange, routing_key) = (context.addresses.park.clone(), context.addresses.queue.clone());
+        let room = context.publishing.room();
         let body = delivery.body.clone();
-        let write = move || context.contract.parked_copy(&delivery, &ledger, reason, since, &trace);
-        let outgoing = Outgoing::new(exchange, routing_key, body, write(), write);
+        let write = move || context.contract.parked_copy(&delivery, &ledger, reason, since, &trace, room);
+        let Resting { properties, overflow } = write();
+        let body = if overflow.is_empty() { body } else { Bytes::from([&body[..], &overflow].concat()) };
+        let outgoing = Outgoing::new(exchange, routing_key, body, properties, move || write().properties);
         let copy = PreparedCopy { outgoing: Arc::new(outgoing), destination };
         Settlement { copy: Some(copy), outcome: Outcome::Park(reason) }
     }

@@ -30,7 +30,7 @@ pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<Give
     if let Some(wait) = attempt.holds(decided.decision, Timestamp::from(decided.at)) {
         return Some(Left::Waiting(attempt.keep(decided, wait)));
     }
-    decided.decision = attempt.unheld(decided.decision);
+    decided.decision = attempt.receivable(attempt.unheld(decided.decision));
     handler_ended(attempt.given_back(decided.decision));
     match attempt.close(decided).await {
         Settled::GivenUp(GivenUp::Late(how)) => Some(Left::Uncopied(attempt.into_unacked(), how)),
@@ -105,6 +105,23 @@ impl Attempt {
             _ => failure,
         });
         Decided { decision, failure, at }
+    }
+
+    /// Parks a message that nobody could receive again: a quorum queue counts its returns in its headers, which may leave no room in
+    /// their frame.
+    fn receivable(&self, decision: Decision) -> Decision {
+        let context = &self.context;
+        match decision {
+            Decision::Requeue | Decision::Wait { path: Path::Return, .. }
+                if context.contract.counts_deliveries
+                    && !context.publishing.room().lets_return(&self.delivery.properties) =>
+            {
+                let (queue, chain) = (&context.config.queue, &*self.chain.id);
+                tracing::error!(%queue, chain, "the message's headers fill a frame, so it cannot be given back; parking it");
+                Decision::Park(Reason::Unpublishable)
+            }
+            other => other,
+        }
     }
 
     /// What is known of the message when it comes again, if it goes back to its queue.

@@ -21,10 +21,10 @@ pub enum HeaderValue<'a> {
         /// How many digits follow the decimal point.
         scale: u8,
         /// The number without its decimal point.
-        value: u32,
+        value: i32,
     },
-    /// Seconds since the epoch.
-    Timestamp(u64),
+    /// Seconds since the epoch; below zero for a time before 1970.
+    Timestamp(i64),
     /// A string in UTF-8.
     Text(&'a str),
     /// A byte array, or a string that is not UTF-8.
@@ -50,8 +50,11 @@ impl<'a> HeaderValue<'a> {
             AMQPValue::LongLongInt(value) => Self::Int(*value),
             AMQPValue::Float(value) => Self::Float(f64::from(*value)),
             AMQPValue::Double(value) => Self::Float(*value),
-            AMQPValue::DecimalValue(decimal) => Self::Decimal { scale: decimal.scale, value: decimal.value },
-            AMQPValue::Timestamp(seconds) => Self::Timestamp(*seconds),
+            // AMQP says unsigned, and clients write signed numbers (pika, Java).
+            AMQPValue::DecimalValue(decimal) => {
+                Self::Decimal { scale: decimal.scale, value: decimal.value.cast_signed() }
+            }
+            AMQPValue::Timestamp(seconds) => Self::Timestamp(seconds.cast_signed()),
             AMQPValue::ShortString(text) => Self::Text(text.as_str()),
             AMQPValue::LongString(text) => Self::of_bytes(text.as_bytes()),
             AMQPValue::ByteArray(bytes) => Self::Bytes(bytes.as_slice()),
@@ -68,8 +71,10 @@ impl<'a> HeaderValue<'a> {
             Self::Bool(value) => AMQPValue::Boolean(*value),
             Self::Int(value) => AMQPValue::LongLongInt(*value),
             Self::Float(value) => AMQPValue::Double(*value),
-            Self::Decimal { scale, value } => AMQPValue::DecimalValue(DecimalValue { scale: *scale, value: *value }),
-            Self::Timestamp(seconds) => AMQPValue::Timestamp(*seconds),
+            Self::Decimal { scale, value } => {
+                AMQPValue::DecimalValue(DecimalValue { scale: *scale, value: value.cast_unsigned() })
+            }
+            Self::Timestamp(seconds) => AMQPValue::Timestamp(seconds.cast_unsigned()),
             Self::Text(text) => AMQPValue::LongString(LongString::from(text.as_bytes())),
             Self::Bytes(bytes) => AMQPValue::ByteArray(ByteArray::from(*bytes)),
             Self::List(values) => {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::error::PublishError;
 use crate::message::HeaderValue;
 use crate::timestamp::Timestamp;
-use crate::wire::{MAX_HEADER_BYTES, encoded_size};
+use crate::wire::{Room, properties_size};
 
 /// A message to publish: where to, a body, and properties.
 ///
@@ -138,6 +138,7 @@ impl Publish {
         expiry_header: &str,
         trace: Vec<(&'static str, String)>,
         now: Timestamp,
+        room: Room,
     ) -> Result<Written, PublishError> {
         if let Some(deadline) = self.deadline
             && deadline.since(now) == Duration::ZERO
@@ -153,11 +154,6 @@ impl Publish {
         if let Some(deadline) = self.deadline {
             table.insert(short("expiry_header", expiry_header)?, AMQPValue::LongLongInt(deadline.as_millis()));
         }
-        // The broker would close the connection, and with it whatever else is being published.
-        let bytes = encoded_size(&table);
-        if bytes > MAX_HEADER_BYTES {
-            return Err(PublishError::TooLong { what: "the header table".to_owned(), bytes, limit: MAX_HEADER_BYTES });
-        }
         let mut properties = BasicProperties::default()
             .with_delivery_mode(2)
             .with_message_id(short("the message id", self.id)?)
@@ -170,6 +166,11 @@ impl Publish {
         }
         if let Some(kind) = self.kind {
             properties = properties.with_type(short("the type", kind)?);
+        }
+        // The broker would close the connection, and with it whatever else is being published.
+        let (bytes, limit) = (properties_size(&properties), room.to_wait());
+        if bytes > limit {
+            return Err(PublishError::TooLong { what: "the content header".to_owned(), bytes, limit });
         }
         Ok(Written {
             exchange: short("the exchange's name", self.exchange)?,
@@ -197,7 +198,7 @@ mod tests {
         let message = Publish::to_queue("orders").header("traceparent", "old").header("tenant", "a");
         let message = message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).kind("Order");
         let id = message.id().to_owned();
-        let written = message.write("deadline", vec![("traceparent", "new".to_owned())], NOW).unwrap();
+        let written = message.write("deadline", vec![("traceparent", "new".to_owned())], NOW, Room::DEFAULT).unwrap();
         let headers = written.properties.headers().as_ref().unwrap().inner();
         let names: Vec<_> = headers.keys().map(ShortString::as_str).collect();
         assert_eq!(names, ["deadline", "tenant", "traceparent"]);
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn what_cannot_be_published_is_an_error_before_it_is_sent() {
         let check = |message: Publish, expected: &str| {
-            let error = message.write("rehop-expires-at", Vec::new(), NOW).unwrap_err();
+            let error = message.write("rehop-expires-at", Vec::new(), NOW, Room::DEFAULT).unwrap_err();
             assert_eq!(error.to_string(), expected);
             assert!(!error.is_transient());
         };
@@ -236,7 +237,9 @@ mod tests {
         check(Publish::to(&long, ""), "the exchange's name has 256 bytes, and may have 255");
         check(message().message_id(&long), "the message id has 256 bytes, and may have 255");
         check(message().header(&long, ""), "a header's name has 256 bytes, and may have 255");
-        let error = message().header("h", &*"x".repeat(200_000)).write("e", Vec::new(), NOW).unwrap_err().to_string();
-        assert!(error.starts_with("the header table has 20"), "{error}");
+        let large = || message().header("h", &*"x".repeat(200_000));
+        let error = large().write("e", Vec::new(), NOW, Room::DEFAULT).unwrap_err().to_string();
+        assert!(error.starts_with("the content header has 200"), "{error}");
+        assert!(large().write("e", Vec::new(), NOW, Room::of_frame(1024 * 1024)).is_ok(), "a larger frame has room");
     }
 }

@@ -114,7 +114,7 @@ impl Publisher {
         let destination = [message.exchange(), message.routing_key()].into_iter().find(|name| !name.is_empty());
         let destination = destination.unwrap_or_default().to_owned();
         let span = PublishSpan::start(message.exchange(), message.routing_key(), message.id(), (&server.0, server.1));
-        let written = message.write(expiry_header, span.headers(), SystemTime::now().into());
+        let written = message.write(expiry_header, span.headers(), SystemTime::now().into(), link.room());
         let published = async {
             let written = written?;
             // Before the slot: all who wait for a connection share its failure, also those who would wait for a slot.

@@ -18,7 +18,7 @@ use crate::topology::Names;
 use crate::wait::jitter::Draw;
 use crate::wait::{Path, Strategy};
 use crate::wire::names::EXPIRES_AT;
-use crate::wire::{Contract, TraceHeaders};
+use crate::wire::{Contract, Room, TraceHeaders};
 
 /// Gives a message to a handler as often as its policy does, until the message is handled, parked or discarded, and tells which
 /// attempts were made and when. Neither a broker nor a wait is needed: the time between attempts is virtual.
@@ -186,8 +186,8 @@ impl Way {
             Decision::Wait { path, leg, due, is_defer } => {
                 let ledger = self.delivery.ledger.waiting(failure, is_defer, self.now);
                 let wait = Wait { since: self.now, due, leg, path };
-                let Ok(properties) =
-                    self.contract.checked_wait_copy(&self.delivery, &ledger, wait, &TraceHeaders::default())
+                let (trace, room) = (TraceHeaders::default(), Room::DEFAULT);
+                let Ok(properties) = self.contract.checked_wait_copy(&self.delivery, &ledger, wait, &trace, room)
                 else {
                     return Outcome::Park(Reason::Unpublishable);
                 };

@@ -20,7 +20,7 @@ use crate::settings::LadderSettings;
 use crate::timestamp::Timestamp;
 use crate::wait::{AskedDelays, Path, Route};
 use crate::wire::names::EXPIRES_AT;
-use crate::wire::{Contract, TraceHeaders};
+use crate::wire::{Contract, Room, TraceHeaders};
 
 /// One line for each exchange, queue and binding, with its arguments.
 fn listing(topology: &Topology) -> Vec<String> {
@@ -232,7 +232,7 @@ fn headers(route: Route, queue: &str) -> Headers {
     };
     let since = Timestamp::from_millis(1_700_000_000_000);
     let wait = Wait { since, due: since + route.total, leg: route.leg, path: route.path };
-    let copy = contract.wait_copy(&delivery, &delivery.ledger, wait, &TraceHeaders::default());
+    let copy = contract.wait_copy(&delivery, &delivery.ledger, wait, &TraceHeaders::default(), Room::DEFAULT);
     let written = copy.headers().as_ref().unwrap().inner().iter();
     let read = written.map(|(name, value)| match value {
         AMQPValue::LongLongInt(number) => (name.to_string(), Argument::Number(*number)),

@@ -3,20 +3,24 @@
 //! Other versions of rehop, and other programs, read these from the queue. What is read here may have been written by anyone:
 //! nothing panics, and wrong types and absurd numbers are ignored or bounded. Pure: no I/O, no clock.
 
+pub(crate) mod encoding;
 pub mod names;
+mod overflow;
 pub mod parked;
 mod read;
 pub mod receipt;
+mod room;
 mod values;
 mod write;
 
 use std::time::Duration;
 
+pub(crate) use overflow::Resting;
 pub(crate) use read::Ignored;
-pub(crate) use values::encoded_size;
+pub use room::{HeadersTooLarge, Room};
+pub(crate) use values::properties_size;
 pub use values::table_size;
-pub use write::HeadersTooLarge;
-pub(crate) use write::{MAX_HEADER_BYTES, TraceHeaders};
+pub(crate) use write::TraceHeaders;
 
 /// What is needed to read and write one queue's headers.
 #[derive(Debug, Clone)]

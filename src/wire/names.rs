@@ -41,6 +41,8 @@ pub const REASON: &str = "rehop-reason";
 pub const USER_ID: &str = "rehop-user-id";
 /// The `CC` header that had to be removed.
 pub const CC: &str = "rehop-cc";
+/// The size of the body, if headers that did not fit into a frame follow it.
+pub const BODY_BYTES: &str = "rehop-body-bytes";
 /// When the message was parked.
 pub const PARKED_AT: &str = "rehop-parked-at";
 /// What lapin cannot read of the message, as it was. rehop's connections restore it when they publish, so a queued message has this header

@@ -5,12 +5,16 @@
 use std::collections::BTreeMap;
 
 use lapin::BasicProperties;
-use lapin::types::{AMQPValue, ShortString};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::names::*;
+use super::overflow::make_room;
+pub use super::overflow::{Resting, reunite};
 use super::read::Reader;
-use super::values::{insert, moment_value, text};
-use super::write::{HeadersTooLarge, checked, insert_replay, properties};
+use super::room::{HeadersTooLarge, Room, checked};
+use super::values::{insert, moment_value, properties_size, text};
+use super::write::{insert_replay, properties};
+
 use crate::message::{Address, HeaderValue};
 use crate::retry::ledger::{ErrorRecord, Replay};
 use crate::timestamp::Timestamp;
@@ -96,9 +100,7 @@ fn death(value: &AMQPValue) -> Option<Death> {
         _ => None,
     };
     let at = match field("time") {
-        Some(HeaderValue::Timestamp(seconds)) => {
-            i64::try_from(seconds).ok().and_then(|seconds| seconds.checked_mul(1000)).map(Timestamp::from_millis)
-        }
+        Some(HeaderValue::Timestamp(seconds @ 0..)) => seconds.checked_mul(1000).map(Timestamp::from_millis),
         _ => None,
     };
     Some(Death {
@@ -117,6 +119,22 @@ pub struct Identity<'a> {
     pub origin: &'a Address,
 }
 
+/// A message at rest that is copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Original<'a> {
+    pub properties: &'a BasicProperties,
+    pub body_bytes: usize,
+}
+
+impl Original<'_> {
+    fn resting(self, mut headers: BTreeMap<ShortString, AMQPValue>, room: Room) -> Resting {
+        let copy = properties(self.properties, BTreeMap::new());
+        let limit = room.at_rest().saturating_sub(properties_size(&copy));
+        let overflow = make_room(&mut headers, self.body_bytes, limit);
+        Resting { properties: copy.with_headers(FieldTable::from(headers)), overflow }
+    }
+}
+
 /// The properties of a replayed message: it starts again, with its history, and with its chain's id and trace.
 ///
 /// # Errors
@@ -128,6 +146,7 @@ pub fn replayed(
     queue: &str,
     replay: &Replay,
     (expiry_header, deadline): (&str, Option<Timestamp>),
+    room: Room,
 ) -> Result<BasicProperties, HeadersTooLarge> {
     const KEPT: [&str; 6] = [ERRORS, FIRST_SEEN_AT, FIRST_FAILED_AT, TRACED_SINCE, USER_ID, CC];
     let mut headers = kept(original, identity, |name| KEPT.contains(&name));
@@ -140,7 +159,7 @@ pub fn replayed(
     if replay.is_canary {
         insert(&mut headers, CANARY, AMQPValue::Boolean(true));
     }
-    checked(properties(original, headers))
+    checked(properties(original, headers), room)
 }
 
 /// Who discards a message, and from where.
@@ -154,63 +173,54 @@ pub struct Discard<'a> {
 
 /// The properties of a message that goes from one resting queue to another: with everything that rehop has written, and without
 /// what the broker has, except its reason and its time.
-///
-/// # Errors
-///
-/// When the headers do not fit into a frame.
 pub fn moved(
-    original: &BasicProperties,
+    original: Original<'_>,
     identity: &Identity<'_>,
     reason: &str,
     parked_at: Option<Timestamp>,
-) -> Result<BasicProperties, HeadersTooLarge> {
-    checked(properties(original, resting(original, identity, reason, parked_at)))
+    room: Room,
+) -> Resting {
+    original.resting(headers_at_rest(original.properties, identity, reason, parked_at), room)
 }
 
 /// The properties of a message that goes to the discarded queue: as [`moved`], with who discards it.
-///
-/// # Errors
-///
-/// When the headers do not fit into a frame.
 pub fn discarded(
-    original: &BasicProperties,
+    original: Original<'_>,
     identity: &Identity<'_>,
     reason: &str,
     parked_at: Option<Timestamp>,
     Discard { at, why, run, from }: &Discard<'_>,
-) -> Result<BasicProperties, HeadersTooLarge> {
-    let mut headers = resting(original, identity, reason, parked_at);
+    room: Room,
+) -> Resting {
+    let mut headers = headers_at_rest(original.properties, identity, reason, parked_at);
     insert(&mut headers, DISCARDED_AT, moment_value(*at));
     for (name, value) in [(DISCARDED_WHY, why), (DISCARD_RUN, run), (DISCARDED_FROM, from)] {
         insert(&mut headers, name, text(value));
     }
-    checked(properties(original, headers))
+    original.resting(headers, room)
 }
 
 /// The properties of a message that comes to a parked or stray queue, from the discarded queue or from an export: those that it had before
 /// it was discarded. A copy in the stray queue was published to the stray exchange, so only `rehop-return-to` tells which work queue it belongs to.
-///
-/// # Errors
-///
-/// When the headers do not fit into a frame.
 pub fn restored(
-    original: &BasicProperties,
+    original: Original<'_>,
     identity: &Identity<'_>,
     reason: &str,
     parked_at: Option<Timestamp>,
     return_to: Option<&str>,
-) -> Result<BasicProperties, HeadersTooLarge> {
-    let mut headers = resting(original, identity, reason, parked_at);
+    room: Room,
+) -> Resting {
+    let mut headers = headers_at_rest(original.properties, identity, reason, parked_at);
     if let Some(queue) = return_to.filter(|_| !headers.contains_key(RETURN_TO)) {
         insert(&mut headers, RETURN_TO, text(queue));
     }
     for name in [DISCARDED_AT, DISCARDED_WHY, DISCARD_RUN, DISCARDED_FROM] {
         headers.remove(name);
     }
-    checked(properties(original, headers))
+    original.resting(headers, room)
 }
 
-fn resting(
+fn headers_at_rest(
     original: &BasicProperties,
     identity: &Identity<'_>,
     reason: &str,

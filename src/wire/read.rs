@@ -173,9 +173,7 @@ impl<'a> Reader<'a> {
         let value = HeaderValue::of(self.header(header)?);
         let number = match &value {
             HeaderValue::Int(number) => Some(*number),
-            HeaderValue::Timestamp(seconds) => {
-                i64::try_from(*seconds).ok().and_then(|seconds| seconds.checked_mul(1000))
-            }
+            HeaderValue::Timestamp(seconds) => seconds.checked_mul(1000),
             other => other.as_text().and_then(|text| text.trim().parse().ok()),
         };
         if number.is_none() {

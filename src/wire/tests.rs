@@ -5,6 +5,7 @@
 mod copies;
 mod random;
 mod reading;
+mod room;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,9 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::names::*;
+use super::overflow::*;
 use super::read::*;
+use super::room::*;
 use super::values::*;
 use super::write::*;
 use super::{Contract, Homes};
@@ -33,7 +36,7 @@ use crate::wait::{MAX_DELAY, Path};
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 const RETURN: &str = "ns.return";
-/// The most bytes that RabbitMQ takes as a content header (3.10, 4.0 and 4.3).
+/// The most bytes that RabbitMQ takes as a content header by default (3.10, 4.0 and 4.3).
 const FRAME_LIMIT: usize = 131_064;
 
 /// Every header that a delivery is read from.
@@ -111,7 +114,9 @@ fn a_wait() -> Wait {
 
 /// The headers of the copy that goes to wait after a delivery with these.
 fn waiting(delivery: &Delivery) -> Headers {
-    let copy = contract().checked_wait_copy(delivery, &delivery.ledger, a_wait(), &TraceHeaders::default()).unwrap();
+    let copy = contract()
+        .checked_wait_copy(delivery, &delivery.ledger, a_wait(), &TraceHeaders::default(), Room::DEFAULT)
+        .unwrap();
     copy.headers().as_ref().unwrap().inner().clone()
 }
 

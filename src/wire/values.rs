@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lapin::BasicProperties;
 use lapin::types::{AMQPValue, ShortString};
 
 use crate::message::HeaderValue;
@@ -52,15 +53,36 @@ pub(crate) fn duration_value(duration: Duration) -> AMQPValue {
     AMQPValue::LongLongInt(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// How many bytes a table takes on the wire, together with the longest values that the other properties can have.
-pub(crate) fn encoded_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize {
-    const OTHER_PROPERTIES: usize = 10 * 256;
-    OTHER_PROPERTIES + table_size(headers)
+/// How many bytes the properties of a message take on the wire: which there are, and each of them.
+pub(crate) fn properties_size(properties: &BasicProperties) -> usize {
+    const FLAGS: usize = 2;
+    const LENGTH: usize = 4;
+    let texts = [
+        properties.content_type(),
+        properties.content_encoding(),
+        properties.correlation_id(),
+        properties.reply_to(),
+        properties.expiration(),
+        properties.message_id(),
+        properties.kind(),
+        properties.user_id(),
+        properties.app_id(),
+        properties.cluster_id(),
+    ];
+    let texts: usize = texts.into_iter().flatten().map(|text| 1 + text.as_str().len()).sum();
+    let headers = properties.headers().as_ref().map_or(0, |headers| LENGTH + table_size(headers.inner()));
+    let bytes = [properties.delivery_mode(), properties.priority()].into_iter().flatten().count();
+    let timestamp = properties.timestamp().map_or(0, |_| 8);
+    FLAGS + texts + headers + bytes + timestamp
 }
 
 /// How many bytes the fields of a table take on the wire.
 pub fn table_size(headers: &BTreeMap<ShortString, AMQPValue>) -> usize {
-    headers.iter().map(|(name, value)| 1 + name.as_str().len() + value_size(value)).sum()
+    headers.iter().map(|(name, value)| field_size(name, value)).sum()
+}
+
+pub(super) fn field_size(name: &ShortString, value: &AMQPValue) -> usize {
+    1 + name.as_str().len() + value_size(value)
 }
 
 pub(super) fn value_size(value: &AMQPValue) -> usize {

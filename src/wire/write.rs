@@ -8,18 +8,17 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::Contract;
 use super::names::*;
-use super::values::{duration_value, encoded_size, errors_value, insert, moment_value, text};
+use super::overflow::{Resting, make_room};
+use super::room::{HeadersTooLarge, Room, checked};
+use super::values::{
+    duration_value, errors_value, field_size, insert, moment_value, properties_size, table_size, text,
+};
 use crate::message::Delivery;
 use crate::retry::decision::Reason;
-use crate::retry::ledger::{Ledger, Replay, Wait};
+use crate::retry::ledger::{ErrorRecord, Ledger, Replay, Wait};
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wait::ladder::legs;
-
-/// The largest content header that a copy may have. RabbitMQ's default frame limit is 131,072 bytes, and a larger one closes
-/// the connection (3.10, 4.0 and 4.3). The rest is room for the death headers that the broker adds when a wait is over: it adds
-/// them even if that makes the frame too large for a client.
-pub(crate) const MAX_HEADER_BYTES: usize = 128 * 1024 - 4096;
 
 impl Contract {
     /// The properties of a copy that waits and returns to the work queue.
@@ -29,8 +28,9 @@ impl Contract {
         ledger: &Ledger,
         wait: Wait,
         trace: &TraceHeaders,
-    ) -> CopyProperties {
-        checked(self.wait_copy(delivery, ledger, wait, trace))
+        room: Room,
+    ) -> Result<BasicProperties, HeadersTooLarge> {
+        checked(self.wait_copy(delivery, ledger, wait, trace, room), room)
     }
 
     /// The same without the check, for a copy that has passed it.
@@ -40,6 +40,7 @@ impl Contract {
         ledger: &Ledger,
         wait: Wait,
         trace: &TraceHeaders,
+        room: Room,
     ) -> BasicProperties {
         let mut headers = self.carried(delivery, ledger, trace);
         insert(&mut headers, RETURN_TO, text(&self.queue));
@@ -60,15 +61,16 @@ impl Contract {
         if !is_known {
             insert(&mut headers, DUE_AT, moment_value(wait.due));
         }
-        if ledger.errors.first().map(|error| error.at) == ledger.first_failed && fits(&headers) {
+        let copy = properties(&delivery.properties, BTreeMap::new());
+        let limit = room.to_wait().saturating_sub(properties_size(&copy));
+        let history = insert_history(&mut headers, &ledger.errors, limit);
+        if history.first().map(|error| error.at) == ledger.first_failed {
             headers.remove(FIRST_FAILED_AT);
         }
-        copy(&delivery.properties, headers)
+        copy.with_headers(FieldTable::from(headers))
     }
 
-    /// The properties of a copy that goes to the parked queue. If the message's own headers leave no room for rehop's, it goes
-    /// without them: as it came, it fits into a frame. Dead-lettering it would add death headers, and could make it a message
-    /// that no client can receive (3.10, 4.0 and 4.3).
+    /// What goes to the parked queue. It always fits into a frame: the largest headers follow the body if they do not.
     pub(crate) fn parked_copy(
         &self,
         delivery: &Delivery,
@@ -76,8 +78,8 @@ impl Contract {
         reason: Reason,
         now: Timestamp,
         trace: &TraceHeaders,
-    ) -> BasicProperties {
-        let original = &delivery.properties;
+        room: Room,
+    ) -> Resting {
         let mut headers = self.carried(delivery, ledger, trace);
         // Names its queue also where a policy dead-letters it to the stray queue.
         insert(&mut headers, RETURN_TO, text(&self.queue));
@@ -85,15 +87,14 @@ impl Contract {
         insert(&mut headers, ROUTING_KEY, text(delivery.origin.routing_key.as_str()));
         insert(&mut headers, REASON, text(reason.as_str()));
         insert(&mut headers, PARKED_AT, moment_value(now));
-        checked(copy(original, headers)).unwrap_or_else(|HeadersTooLarge { .. }| {
-            let mut headers = original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
-            let is_copy = self.is_own_copy(&delivery.address);
-            headers.retain(|name, _| travels(name.as_str()) || (is_copy && name.as_str() == RETURN_TO));
-            properties(original, headers)
-        })
+        let copy = properties(&delivery.properties, BTreeMap::new());
+        let limit = room.at_rest().saturating_sub(properties_size(&copy));
+        let overflow = make_room(&mut headers, delivery.body.len(), limit);
+        insert_history(&mut headers, &ledger.errors, limit);
+        Resting { properties: copy.with_headers(FieldTable::from(headers)), overflow }
     }
 
-    /// The producer's own headers and the ledger, without what a copy must not have.
+    /// The producer's own headers and the ledger, except its history, without what a copy must not have.
     fn carried(&self, delivery: &Delivery, ledger: &Ledger, trace: &TraceHeaders) -> BTreeMap<ShortString, AMQPValue> {
         let properties = &delivery.properties;
         let mut headers = properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
@@ -130,7 +131,6 @@ impl Contract {
         if let Some(replay) = &ledger.replay {
             insert_replay(&mut headers, replay);
         }
-        insert(&mut headers, ERRORS, errors_value(&ledger.errors));
         headers
     }
 }
@@ -162,31 +162,23 @@ impl TraceHeaders {
     }
 }
 
-/// The properties of a copy, unless its headers do not fit into a frame.
-pub(crate) type CopyProperties = Result<BasicProperties, HeadersTooLarge>;
-
-/// The message's own headers leave no room for rehop's, so it cannot wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the message's headers take {bytes} bytes, and a copy may have {MAX_HEADER_BYTES}")]
-pub struct HeadersTooLarge {
-    pub(super) bytes: usize,
-}
-
-/// Without the history, if that is what makes the headers too large.
-fn copy(original: &BasicProperties, mut headers: BTreeMap<ShortString, AMQPValue>) -> BasicProperties {
-    if !fits(&headers) {
-        headers.remove(ERRORS);
+/// Adds as many of the newest failures as these headers leave room for, and returns those.
+fn insert_history<'a>(
+    headers: &mut BTreeMap<ShortString, AMQPValue>,
+    errors: &'a [ErrorRecord],
+    limit: usize,
+) -> &'a [ErrorRecord] {
+    let name = ShortString::from(ERRORS);
+    let taken = table_size(headers);
+    for oldest in 0..errors.len().max(1) {
+        let kept = &errors[oldest..];
+        let value = errors_value(kept);
+        if taken + field_size(&name, &value) <= limit {
+            headers.insert(name, value);
+            return kept;
+        }
     }
-    properties(original, headers)
-}
-
-fn fits(headers: &BTreeMap<ShortString, AMQPValue>) -> bool {
-    encoded_size(headers) <= MAX_HEADER_BYTES
-}
-
-pub(super) fn checked(copy: BasicProperties) -> CopyProperties {
-    let bytes = copy.headers().as_ref().map_or(0, |headers| encoded_size(headers.inner()));
-    if bytes > MAX_HEADER_BYTES { Err(HeadersTooLarge { bytes }) } else { Ok(copy) }
+    &[]
 }
 
 /// Everything but `expiration`, which would bring the copy back early, and `user_id`, because the broker closes the channel of

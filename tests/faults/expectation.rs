@@ -29,8 +29,6 @@ pub(crate) enum Cause {
     Unpublishable,
     /// The broker has parked it, because it was redelivered too often.
     DeliveryLimit,
-    /// It was parked unchanged, because its own headers leave no room for a reason.
-    Bare,
     Unknown,
 }
 
@@ -54,7 +52,6 @@ impl Cause {
         match () {
             () if reasons.contains(&"delivery_limit") => Self::DeliveryLimit,
             () if reasons.contains(&"rejected") => Self::Unpublishable,
-            () if reasons.is_empty() => Self::Bare,
             () => Self::Unknown,
         }
     }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rehop::settings::{BindingSettings, WaitStrategy};
 use rehop::{Failure, HeaderValue, Message};
-use rehop_testing::Publish;
+use rehop_testing::{Properties, Publish, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, Log, failures, is_idle, millis, now_millis};
+use crate::support::{Fixture, Log, SOON, failures, is_idle, millis, now_millis};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_queue_of_a_fanout_sees_no_retry() {
@@ -28,7 +28,7 @@ async fn the_second_queue_of_a_fanout_sees_no_retry() {
         .await;
     // Until the binding exists, only the audit queue gets messages.
     let message = Publish::to(&exchange, "key").body("x");
-    rehop_testing::eventually(crate::support::SOON, "the service is bound", async || {
+    eventually(SOON, "the service is bound", async || {
         fixture.client.publish(message.clone()).await.map_err(|error| error.to_string())?;
         tokio::time::timeout(Duration::from_millis(200), seen.reaches(1)).await.map(|_| true).map_err(|e| e.to_string())
     })
@@ -232,7 +232,7 @@ async fn hostile_headers_by_the_return_exchange_stop_nothing() {
 }
 
 /// The names of all headers that rehop writes, without their prefix.
-const OWN: [&str; 31] = [
+const OWN: [&str; 32] = [
     "return-to",
     "wait-for",
     "then-100",
@@ -251,6 +251,7 @@ const OWN: [&str; 31] = [
     "reason",
     "user-id",
     "cc",
+    "body-bytes",
     "parked-at",
     "replays",
     "replay-run",
@@ -284,6 +285,134 @@ async fn a_producers_header_is_kept_over_waits_and_parking_unless_its_name_has_t
             assert_eq!(parked.headers.get(name), Some(&json!("mine")), "{name}, {strategy:?}");
             assert_ne!(parked.headers.get(&format!("rehop-{name}")), Some(&json!("forged")), "{name}, {strategy:?}");
         }
+    }
+}
+
+/// A message that is allowed and unusual.
+fn unusual() -> Vec<Publish> {
+    let empty = || Publish::to_queue("");
+    let nested = (0..100).fold(json!("deepest"), |inner, _| json!({ "a": inner }));
+    let listed = (0..100).fold(json!("deepest"), |inner, _| json!([inner]));
+    let mut unusual = vec![
+        (0..3_000).fold(empty(), |message, number| message.header(format!("header-{number}"), number)),
+        empty().header("nested", nested).header("listed", listed),
+        empty().header("x".repeat(255), "y".repeat(60_000)).header("", ""),
+        empty().properties(|it| {
+            (it.content_type, it.content_encoding) = (Some("t".repeat(255)), Some("e".repeat(255)));
+            (it.kind, it.app_id) = (Some("k".repeat(255)), Some("a".repeat(255)));
+            (it.correlation_id, it.reply_to) = (Some("c".repeat(255)), Some("r".repeat(255)));
+            it.cluster_id = Some("l".repeat(255));
+        }),
+        empty().properties(|it| (it.content_type, it.priority) = (Some(String::new()), Some(255))),
+    ];
+    // The beginning of time, milliseconds instead of seconds, the year 3000, before 1970.
+    for timestamp in [0, 1_700_000_000_000, 32_503_680_000, u64::MAX] {
+        unusual.push(empty().properties(|it| it.timestamp = Some(timestamp)));
+        let expiring =
+            |it: &mut Properties| (it.timestamp, it.expiration) = (Some(timestamp), Some("60000".to_owned()));
+        unusual.push(empty().properties(expiring));
+    }
+    unusual
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unusual_headers_and_properties_wait_and_are_parked_as_they_came_and_delay_no_other_message() {
+    let mut fixture = Fixture::new("unusual").await;
+    fixture.retry().delays = millis([100]);
+    let seen = Log::default();
+    let log = seen.clone();
+    let run = fixture
+        .serve(move |message: Message<Bytes>| {
+            let is_unusual = message.raw_body().as_ref() != b"usual";
+            if !is_unusual {
+                log.push(());
+            }
+            async move { if is_unusual { Err(Failure::transient("no")) } else { Ok(()) } }
+        })
+        .await;
+    let unusual = unusual();
+    for (number, message) in unusual.iter().enumerate() {
+        let sent = Publish { routing_key: fixture.queue.clone(), ..message.clone() }.message_id(number.to_string());
+        fixture.client.publish(sent).await.unwrap();
+        fixture.publish("usual").await;
+        seen.reaches(number + 1).await;
+    }
+    let parked = fixture.drain_parked(unusual.len()).await;
+    let summary = run.stop().await;
+    assert_eq!((summary.handled, summary.waited), (unusual.len() as u64, unusual.len() as u64));
+    for message in parked {
+        let number: usize = message.properties.message_id.as_ref().unwrap().parse().unwrap();
+        let sent = &unusual[number];
+        assert_eq!(message.headers["rehop-reason"], "exhausted", "{number}");
+        assert!(sent.headers.iter().all(|(name, value)| message.headers.get(name) == Some(value)), "{number}");
+        let mut properties = message.properties;
+        (properties.message_id, properties.delivery_mode) = (None, sent.properties.delivery_mode);
+        properties.expiration.clone_from(&sent.properties.expiration);
+        assert_eq!(properties, sent.properties, "{number}");
+    }
+}
+
+/// RabbitMQ refuses what is not a whole number of milliseconds, and hands out nothing that has expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unusual_expiration_is_refused_by_the_broker_or_the_message_is_handled_or_parked() {
+    let fixture = Fixture::new("odd-expiration").await;
+    let (run, seen) = fixture.serve_noting(|message| message.raw_body().clone(), Ok(())).await;
+    let expiring = |expiration: &str| {
+        let expiration = expiration.to_owned();
+        fixture.to_queue().body(expiration.clone()).properties(|it| it.expiration = Some(expiration))
+    };
+    fixture.is_declared(&fixture.queue).await;
+    for refused in ["-1", "soon", "", "1.5"] {
+        assert!(fixture.client.publish(expiring(refused)).await.is_err(), "{refused:?}");
+    }
+    for accepted in ["0", "315360000000"] {
+        fixture.client.publish(expiring(accepted)).await.unwrap();
+    }
+    fixture.publish("next").await;
+    // The first is handled if a handler was free at once.
+    eventually(SOON, "each message ends", async || {
+        let parked = fixture.client.depth(&fixture.parked()).await.map_err(|error| error.to_string())?;
+        let handled = seen.all();
+        let ends = handled.len() + parked as usize;
+        if ends == 3 && handled.contains(&Bytes::from("next")) { Ok(true) } else { Err(format!("{handled:?}")) }
+    })
+    .await
+    .unwrap();
+    run.stop().await;
+}
+
+/// Of a first delivery, nothing but a deadline is read, and that only if it is a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_header_named_like_rehops_of_any_type_changes_nothing() {
+    let fixture = Fixture::new("any-type").await;
+    let values = [
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(i64::MAX),
+        json!("text"),
+        json!(""),
+        json!([1, [2]]),
+        json!({ "a": { "b": null } }),
+        json!({ "$amqp": { "ByteArray": [255, 254] } }),
+        json!({ "$amqp": { "LongString": [255, 254] } }),
+        json!({ "$amqp": { "Double": -0.5 } }),
+        json!({ "$amqp": { "DecimalValue": { "scale": 255, "value": u32::MAX } } }),
+        json!({ "$amqp": { "Timestamp": u64::MAX } }),
+    ];
+    let note = |message: &Message<Bytes>| (message.attempt(), message.hop(), message.errors().len());
+    let (run, seen) = fixture.serve_noting(note, Err(Failure::permanent("no"))).await;
+    for value in &values {
+        let own = OWN.iter().fold(fixture.to_queue(), |it, name| it.header(format!("rehop-{name}"), value.clone()));
+        fixture.client.publish(own.header("rehop-unknown", value.clone())).await.unwrap();
+    }
+    let parked = fixture.drain_parked(values.len()).await;
+    run.stop().await;
+    assert_eq!(seen.all(), vec![(1, 0, 0); values.len()]);
+    for message in parked {
+        assert_eq!(message.headers["rehop-reason"], "permanent");
+        assert_eq!((&message.headers["rehop-routing-key"], failures(&message).len()), (&json!(fixture.queue), 1));
+        assert!(!message.headers.contains_key("rehop-unknown") && !message.headers.contains_key("rehop-body-bytes"));
     }
 }
 

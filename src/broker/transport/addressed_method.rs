@@ -1,7 +1,7 @@
 //! Methods with an exchange and a routing key: publish, return, deliver and get-ok.
 
 use super::originals::{EXCHANGE, ROUTING_KEY};
-use super::values::{Reader, put_short};
+use crate::wire::encoding::{Reader, put_short};
 
 pub(super) struct AddressedMethod<'a> {
     before: &'a [u8],

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::originals::Originals;
-use super::values::{Field, Readable, Reader, fields, put_short, put_sized};
+use crate::wire::encoding::{Field, Readable, Reader, fields, put_short, put_sized};
 use crate::wire::names::{BYTES, travels};
 
 pub(super) struct ContentHeader<'a> {

@@ -1,6 +1,6 @@
 //! Splits a byte stream into frames, and has method and header frames rewritten.
 
-use super::values::put_sized;
+use crate::wire::encoding::put_sized;
 
 /// Rewrites the frames of one direction. Each method appends a complete frame, or its replacement, to `out`. It may hold a frame back
 /// until the channel's next one.

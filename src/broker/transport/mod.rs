@@ -12,7 +12,6 @@ mod inbound;
 mod originals;
 mod outbound;
 mod stand_in;
-mod values;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::stand_in::stand_in;
-use super::values::{BYTE_ARRAY, Reader, TABLE, fields, put_short, put_tagged};
+use crate::wire::encoding::{BYTE_ARRAY, Reader, TABLE, fields, put_short, put_tagged};
 
 /// A table of byte arrays. Each is the original of a property of this name, of [`EXCHANGE`] or of [`ROUTING_KEY`], where the message has
 /// its stand-in; or [`HEADERS`].

@@ -8,8 +8,8 @@ use super::frames::{BODY, FrameRewriter, HEADER, METHOD, Rewrite, payload};
 use super::inbound::Inbound;
 use super::originals::{HEADERS, Originals, ROUTING_KEY};
 use super::outbound::Outbound;
-use super::values::{Field, Readable, fields, put_short, put_sized, put_tagged};
 use crate::inputs::inputs;
+use crate::wire::encoding::{Field, Readable, fields, put_short, put_sized, put_tagged};
 use crate::wire::names::BYTES;
 
 const CHANNEL: u16 = 7;

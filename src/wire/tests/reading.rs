@@ -178,7 +178,7 @@ fn a_replayed_message_starts_again_with_its_history_and_a_forged_replay_is_not_b
     let origin = address("shop", "order.created");
     let identity = Identity { chain_id: "chain", origin: &origin };
     let replay = Replay { run: "run-1".to_owned(), number: 7, count: 3, is_canary: true };
-    let copy = replayed(&properties(parked), &identity, "orders", &replay, (EXPIRES_AT, None)).unwrap();
+    let copy = replayed(&properties(parked), &identity, "orders", &replay, (EXPIRES_AT, None), Room::DEFAULT).unwrap();
     let contract = Contract { max_age: Some(Duration::from_secs(30)), ..contract() };
     let (Delivery { ledger, origin, .. }, ignored) = read_by(&contract, delivered(RETURN, copy.clone()));
     assert!(ignored.is_empty(), "{ignored:?}");

@@ -62,7 +62,7 @@ fn back_from_ladder(rungs: &[u64], by: u64) -> Ledger {
     let wait = Wait { since, due: since + sum, leg: sum, path };
     let (delivery, _) = read(RETURN, well_formed());
     let trace = TraceHeaders::default();
-    let copy = contract().checked_wait_copy(&delivery, &delivery.ledger, wait, &trace).unwrap();
+    let copy = contract().checked_wait_copy(&delivery, &delivery.ledger, wait, &trace, Room::DEFAULT).unwrap();
     let (back, ignored) = read_by(&contract(), delivered(&format!("ns.after.{by}"), copy));
     assert_eq!(ignored, []);
     back.ledger
@@ -73,7 +73,8 @@ fn a_copy_on_the_ladder_carries_its_itinerary_and_the_sum_is_read_back() {
     let path = Path::Ladder { rung: Duration::from_millis(1_000) };
     let wait = Wait { leg: Duration::from_millis(11_000), path, ..a_wait() };
     let first = delivered("shop", properties(headers([("rehop-then-8000", AMQPValue::LongLongInt(1))])));
-    let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default()).unwrap();
+    let copy =
+        contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT).unwrap();
     let written = copy.headers().as_ref().unwrap().inner().clone();
     let number = |name: &str| written.get(name).cloned();
     let millis = |number| Some(AMQPValue::LongLongInt(number));
@@ -122,7 +123,8 @@ fn hostile_rungs_end() {
 fn the_delayed_exchange_is_told_the_delay_and_its_copies_are_believed() {
     let wait = Wait { path: Path::Delayed, ..a_wait() };
     let first = delivered("shop", properties(headers([(X_DELAY, AMQPValue::LongLongInt(1))])));
-    let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default()).unwrap();
+    let copy =
+        contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT).unwrap();
     assert_eq!(copy.headers().as_ref().unwrap().inner()[X_DELAY], AMQPValue::LongLongInt(10_000));
     let (back, ignored) = read_by(&contract(), delivered("ns.delay", copy));
     assert_eq!((back.ledger.wait, ignored), (Some(wait), vec![]));
@@ -132,11 +134,13 @@ fn the_delayed_exchange_is_told_the_delay_and_its_copies_are_believed() {
 fn a_message_that_was_only_deferred_has_used_up_none_of_its_waits() {
     let deferred = fresh().waiting(Some(&crate::Failure::defer(Duration::from_secs(1))), true, NOW);
     let first = delivered("shop", BasicProperties::default());
-    let copy = contract().checked_wait_copy(&first, &deferred, a_wait(), &TraceHeaders::default()).unwrap();
+    let copy =
+        contract().checked_wait_copy(&first, &deferred, a_wait(), &TraceHeaders::default(), Room::DEFAULT).unwrap();
     let (back, _) = read_by(&contract(), delivered(RETURN, copy));
     assert_eq!((back.ledger.hop, back.ledger.defers, back.ledger.attempts), (0, 1, 0));
     assert!(back.ledger.is_copy);
-    let copy = contract().checked_wait_copy(&first, &fresh(), a_wait(), &TraceHeaders::default()).unwrap();
+    let copy =
+        contract().checked_wait_copy(&first, &fresh(), a_wait(), &TraceHeaders::default(), Room::DEFAULT).unwrap();
     assert!(!copy.headers().as_ref().unwrap().contains_key(DEFERS));
 }
 
@@ -151,7 +155,7 @@ proptest! {
         let route = ladder.route(Duration::from_millis(delay)).unwrap();
         let wait = Wait { since: NOW, due: NOW + route.total, leg: route.leg, path: route.path };
         let first = delivered("shop", BasicProperties::default());
-        let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default()).unwrap();
+        let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT).unwrap();
         let taken: Vec<_> = legs(route.leg, Duration::from_millis(rung)).collect();
         let by = format!("ns.after.{}", taken.last().unwrap().as_millis());
         let (back, _) = read_by(&contract(), delivered(&by, copy));
@@ -176,7 +180,7 @@ proptest! {
         let route = delayed::route(drawn).unwrap();
         let wait = Wait { since: NOW, due: NOW + route.total, leg: route.leg, path: route.path };
         let first = delivered("shop", BasicProperties::default());
-        let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default()).unwrap();
+        let copy = contract().checked_wait_copy(&first, &first.ledger, wait, &TraceHeaders::default(), Room::DEFAULT).unwrap();
         let AMQPValue::LongLongInt(told) = copy.headers().as_ref().unwrap().inner()[X_DELAY] else {
             return Err(TestCaseError::fail("no number"))
         };

@@ -93,13 +93,19 @@ struct End {
     body: Vec<u8>,
 }
 
+/// The body, without the headers that follow it because they did not fit into a frame.
+fn own_body(message: &Received) -> Vec<u8> {
+    let end = message.headers.get("rehop-body-bytes").and_then(serde_json::Value::as_u64);
+    message.body[..end.map_or(message.body.len(), |end| end as usize)].to_vec()
+}
+
 impl Found {
     /// The messages taken out of a queue. A message is identified by its id, which no hop changes.
     pub(crate) fn received(&mut self, messages: &[Received], queue: Option<usize>, place: impl Fn(&Received) -> Place) {
         for message in messages {
             let id = message.properties.message_id.as_deref().and_then(|id| id.parse::<u64>().ok());
             match id {
-                Some(id) => self.add(id, place(message), queue, message.body.clone()),
+                Some(id) => self.add(id, place(message), queue, own_body(message)),
                 None => self.foreign.push(format!("{:?} is not a message of this case", message.text())),
             }
         }

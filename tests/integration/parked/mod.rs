@@ -51,20 +51,20 @@ pub(super) fn numbered(count: usize) -> Vec<String> {
 }
 
 /// A canary of so many, then everything.
-pub(super) fn ramp(batches: &[u32]) -> RampSettings {
+pub(crate) fn ramp(batches: &[u32]) -> RampSettings {
     let mut ramp = RampSettings::default();
     ramp.batches = batches.to_vec();
     ramp.verdict_within = SOON;
     ramp
 }
 
-pub(super) fn request(ramp: RampSettings) -> ReplayRequest {
+pub(crate) fn request(ramp: RampSettings) -> ReplayRequest {
     let mut request = ReplayRequest::default();
     request.ramp = ramp;
     request.follow = SOON;
     request
 }
 
-pub(super) fn never() -> std::future::Pending<()> {
+pub(crate) fn never() -> std::future::Pending<()> {
     std::future::pending()
 }

@@ -103,7 +103,7 @@ checks! {
     EvenMembers, "even-members", Warning, false, "A quorum queue has an even number of members, which survives no more failures than one less.";
     VersionsMixed, "versions-mixed", Warning, false, "The nodes run different versions of RabbitMQ.";
     FeatureFlagDisabled, "feature-flag-disabled", Warning, false, "A stable feature flag is disabled, which blocks the next upgrade.";
-    FramesSmall, "frames-small", Warning, false, "The broker allows smaller frames than usual, so copies of messages with many headers cannot be published.";
+    FramesSmall, "frames-small", Warning, false, "The broker allows smaller frames than usual, so messages with many headers cannot wait.";
     ReportDenied, "report-denied", Warning, false, "The user may not report what becomes of replayed messages, so their operator never learns it.";
     NoConsumer, "no-consumer", Warning, false, "A work queue has no consumer.";
     ConsumerTimeoutShort, "consumer-timeout-short", Warning, false, "The broker takes deliveries back sooner than broker.consumer_timeout says.";

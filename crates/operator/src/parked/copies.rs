@@ -8,8 +8,9 @@ use crate::parked::message::{Interpreter, ParkedMessage};
 use crate::parked::place::Place;
 use rehop::Timestamp;
 use rehop::internals::Replay;
+use rehop::internals::Room;
 use rehop::internals::at_rest as parked;
-use rehop::internals::at_rest::{Identity, replayed};
+use rehop::internals::at_rest::{Identity, Original, Resting, replayed};
 
 /// Where messages are moved.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +40,8 @@ pub(crate) struct Copy {
     pub(crate) exchange: String,
     pub(crate) routing_key: String,
     pub(crate) properties: BasicProperties,
+    /// What follows the body: headers that do not fit into a frame.
+    pub(crate) overflow: Vec<u8>,
 }
 
 /// Which message of which run it is.
@@ -47,6 +50,8 @@ pub(crate) struct Numbered<'a> {
     pub(crate) run: &'a str,
     pub(crate) number: u32,
     pub(crate) is_canary: bool,
+    /// On the run's connection.
+    pub(crate) room: Room,
 }
 
 /// Why a message cannot be moved.
@@ -54,6 +59,7 @@ pub(crate) struct Numbered<'a> {
 pub(crate) enum Immovable {
     /// Nothing says where it is to go.
     NoDestination,
+    /// It cannot be replayed.
     TooLarge(String),
 }
 
@@ -63,35 +69,32 @@ impl Interpreter {
         &self,
         action: &Move,
         message: &ParkedMessage,
-        original: &BasicProperties,
+        original: Original<'_>,
         numbered: Numbered<'_>,
         now: Timestamp,
     ) -> Result<Copy, Immovable> {
         let origin = message.origin();
         let identity = Identity { chain_id: &message.chain, origin: &origin };
-        let too_large = |error: rehop::internals::HeadersTooLarge| Immovable::TooLarge(error.to_string());
+        let room = numbered.room;
         match action {
             Move::Replay { deadline } => {
                 let queue = message.destination.as_deref().ok_or(Immovable::NoDestination)?;
-                let Numbered { run, number, is_canary } = numbered;
+                let Numbered { run, number, is_canary, .. } = numbered;
                 let replay =
                     Replay { run: run.to_owned(), number, count: message.replays.saturating_add(1), is_canary };
                 let deadline = deadline.map(|deadline| now + deadline);
                 let expiry = (self.expiry_header.as_str(), deadline);
-                Ok(Copy {
-                    exchange: self.names.return_(),
-                    routing_key: message.routing_key.clone(),
-                    properties: replayed(original, &identity, queue, &replay, expiry).map_err(too_large)?,
-                })
+                let properties = replayed(original.properties, &identity, queue, &replay, expiry, room)
+                    .map_err(|error| Immovable::TooLarge(error.to_string()))?;
+                let whole = Resting { properties, overflow: Vec::new() };
+                Ok(Copy::to(self.names.return_(), message.routing_key.clone(), whole))
             }
             Move::Discard { why, from } => {
                 let discard = parked::Discard { at: now, why, run: numbered.run, from };
-                let properties = parked::discarded(original, &identity, &message.reason, message.parked_at, &discard);
-                Ok(Copy {
-                    exchange: self.names.discarded(),
-                    routing_key: message.destination.clone().unwrap_or_default(),
-                    properties: properties.map_err(too_large)?,
-                })
+                let (reason, parked_at) = (&message.reason, message.parked_at);
+                let resting = parked::discarded(original, &identity, reason, parked_at, &discard, room);
+                let queue = message.destination.clone().unwrap_or_default();
+                Ok(Copy::to(self.names.discarded(), queue, resting))
             }
             Move::Restore => {
                 let from = message.discarded_from.as_deref().ok_or(Immovable::NoDestination)?;
@@ -100,30 +103,37 @@ impl Interpreter {
                     Some(queue) => (self.names.park(), queue.to_owned(), None),
                     None => (stray, message.routing_key.clone(), destination),
                 };
-                let properties = parked::restored(original, &identity, &message.reason, message.parked_at, return_to);
-                Ok(Copy { exchange, routing_key, properties: properties.map_err(too_large)? })
+                let (reason, parked_at) = (&message.reason, message.parked_at);
+                let resting = parked::restored(original, &identity, reason, parked_at, return_to, room);
+                Ok(Copy::to(exchange, routing_key, resting))
             }
         }
     }
 
     /// The copy of a message that is imported to this place, or exported from it.
-    pub(crate) fn imported(&self, message: &ParkedMessage, original: &BasicProperties) -> Result<Copy, Immovable> {
+    pub(crate) fn imported(&self, message: &ParkedMessage, original: Original<'_>, room: Room) -> Copy {
         let origin = message.origin();
         let identity = Identity { chain_id: &message.chain, origin: &origin };
         let (reason, parked_at, destination) = (&message.reason, message.parked_at, message.destination.as_deref());
         let queue = destination.unwrap_or_default().to_owned();
-        let (exchange, routing_key, properties) = match &self.place {
+        match &self.place {
             Place::Queue(_) => {
-                (self.names.park(), queue, parked::restored(original, &identity, reason, parked_at, None))
+                Copy::to(self.names.park(), queue, parked::restored(original, &identity, reason, parked_at, None, room))
             }
             Place::Stray => {
-                let properties = parked::restored(original, &identity, reason, parked_at, destination);
-                (self.names.stray(), message.routing_key.clone(), properties)
+                let resting = parked::restored(original, &identity, reason, parked_at, destination, room);
+                Copy::to(self.names.stray(), message.routing_key.clone(), resting)
             }
-            Place::Discarded => (self.names.discarded(), queue, parked::moved(original, &identity, reason, parked_at)),
-        };
-        let properties = properties.map_err(|error| Immovable::TooLarge(error.to_string()))?;
-        Ok(Copy { exchange, routing_key, properties })
+            Place::Discarded => {
+                Copy::to(self.names.discarded(), queue, parked::moved(original, &identity, reason, parked_at, room))
+            }
+        }
+    }
+}
+
+impl Copy {
+    fn to(exchange: String, routing_key: String, Resting { properties, overflow }: Resting) -> Self {
+        Self { exchange, routing_key, properties, overflow }
     }
 }
 

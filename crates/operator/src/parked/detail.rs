@@ -142,7 +142,7 @@ fn others(properties: &BasicProperties) -> BTreeMap<String, String> {
         all.insert("priority".to_owned(), priority.to_string());
     }
     if let Some(timestamp) = properties.timestamp() {
-        all.insert("timestamp".to_owned(), timestamp.to_string());
+        all.insert("timestamp".to_owned(), timestamp.cast_signed().to_string());
     }
     all
 }
@@ -230,5 +230,7 @@ mod tests {
         let expected =
             [("content_type", "text/plain"), ("type", "order"), ("priority", "3"), ("timestamp", "1700000000")];
         assert_eq!(others(&properties), expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        let before_1970 = BasicProperties::default().with_timestamp((-1_i64).cast_unsigned());
+        assert_eq!(others(&before_1970)["timestamp"], "-1");
     }
 }

@@ -23,6 +23,7 @@ use crate::telemetry::ReplayTracer;
 use rehop::Error;
 use rehop::Timestamp;
 use rehop::internals::answer;
+use rehop::internals::at_rest::Original;
 use rehop::internals::channel;
 use rehop::internals::names::EDITED_AT;
 use rehop::internals::short;
@@ -203,7 +204,7 @@ impl Parked {
                 message.destination.clone_from(&request.to);
             }
             let number = book.expect(request.body.len() as u64);
-            let numbered = Numbered { run: &session.run, number, is_canary: false };
+            let numbered = Numbered { run: &session.run, number, is_canary: false, room: session.room() };
             let moved = self.move_one(&message, &held, publishing, request, numbered).await;
             if moved.is_ok() {
                 look.ack([&held]);
@@ -228,19 +229,21 @@ impl Parked {
             return Err(ParkedError::Changed { chain: request.chain.clone() });
         }
         let why = format!("edited; {}", request.why.as_deref().unwrap_or_default());
-        let copy = |action: Move| {
-            let copied = self.interpreter.copy(&action, message, &held.delivery.properties, numbered, Timestamp::now());
+        let (properties, body) = (&held.delivery.properties, &held.delivery.data);
+        let copy = |action: Move, body_bytes: usize| {
+            let original = Original { properties, body_bytes };
+            let copied = self.interpreter.copy(&action, message, original, numbered, Timestamp::now());
             copied.map_err(|immovable| match immovable {
                 Immovable::NoDestination => ParkedError::NoDestination,
                 Immovable::TooLarge(problem) => ParkedError::TooLarge { chain: request.chain.clone(), problem },
             })
         };
-        let mut edited = copy(Move::Replay { deadline: request.deadline })?;
-        let original = copy(Move::Discard { why, from: self.queue.clone() })?;
+        let mut edited = copy(Move::Replay { deadline: request.deadline }, request.body.len())?;
+        let original = copy(Move::Discard { why, from: self.queue.clone() }, body.len())?;
         let mut headers = edited.properties.headers().clone().unwrap_or_default();
         headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
         edited.properties = edited.properties.with_headers(headers);
-        publish(publishing, original, &held.delivery.data, self.broker.timeout).await?;
+        publish(publishing, original, body, self.broker.timeout).await?;
         let destination = message.destination.clone().unwrap_or_default();
         let tracer = ReplayTracer::new("edit", numbered.run);
         let mut span = tracer.start(&destination, &message.chain, message.traceparent.as_deref());
@@ -254,7 +257,8 @@ impl Parked {
 
 async fn publish(publishing: &Channel, copy: Copy, body: &[u8], limit: Duration) -> Result<(), ParkedError> {
     let (exchange, key) = (short(&copy.exchange)?, short(&copy.routing_key)?);
-    let publishing = channel::publish(publishing, exchange, key, body, copy.properties, true);
+    let whole = [body, &copy.overflow].concat();
+    let publishing = channel::publish(publishing, exchange, key, &whole, copy.properties, true);
     match answer(&format!("publishing to exchange {:?}", copy.exchange), limit, publishing).await? {
         Confirmation::Ack(None) => Ok(()),
         _ => Err(ParkedError::Refused { to: format!("exchange {}", copy.exchange) }),

@@ -8,6 +8,8 @@ use crate::parked::headers::headers_json;
 use crate::parked::json_line::Exported;
 use crate::parked::operator::Parked;
 use rehop::Timestamp;
+use rehop::internals::Room;
+use rehop::internals::at_rest::Original;
 
 impl Parked {
     /// Hands each message that passes the filter to `sink`, which ends the export by returning `false`. The messages stay in the queue.
@@ -35,10 +37,10 @@ impl Parked {
                 if !filter.passes(&message, &Content::new(body, &headers), now) {
                     return ControlFlow::Continue(());
                 }
-                let copy = self.interpreter.imported(&message, properties).map(|copy| copy.properties);
-                let properties = copy.as_ref().unwrap_or(properties);
+                let original = Original { properties, body_bytes: body.len() };
+                let copy = self.interpreter.imported(&message, original, Room::UNLIMITED);
                 exported += 1;
-                match sink(Exported::of(&message, properties, body, &self.mask)) {
+                match sink(Exported::of(&message, &copy.properties, body, &self.mask)) {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),
                 }

@@ -146,6 +146,15 @@ mod tests {
         assert_eq!(headers_json(&BasicProperties::default()), json!({}));
     }
 
+    #[test]
+    fn people_see_numbers_below_zero_and_times_before_1970() {
+        let decimal = lapin::types::DecimalValue { scale: 2, value: (-1_250_i32).cast_unsigned() };
+        let time = AMQPValue::Timestamp((-86_400_i64).cast_unsigned());
+        let headers = table([("price", AMQPValue::DecimalValue(decimal)), ("born", time)]);
+        let properties = BasicProperties::default().with_headers(headers);
+        assert_eq!(headers_json(&properties), json!({ "price": "-1250e-2", "born": -86_400 }));
+    }
+
     /// It would be read as the value that it describes.
     #[test]
     fn a_table_that_looks_like_an_exact_value_is_written_exactly() {

@@ -12,6 +12,7 @@ use crate::parked::place::Place;
 use crate::parked::present::{Present, identity};
 use crate::parked::session::Session;
 use rehop::Error;
+use rehop::internals::Room;
 
 /// What an import would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -45,7 +46,7 @@ impl Parked {
     ) -> Result<ImportPlan, ParkedError> {
         let (mut lines, mut names) = (Vec::new(), HashSet::new());
         for (number, message) in (1..).zip(messages) {
-            let next = self.prepared(&message?, number)?;
+            let next = self.prepared(&message?, number, Room::UNLIMITED)?;
             let work_queue = next.work_queue.map(|name| shared(&mut names, name));
             lines.push(Line { identity: identity(&next.chain, &next.body), work_queue });
         }

@@ -13,7 +13,6 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::parked::copies::Immovable;
 use crate::parked::error::{ParkedError, unconfirmed_because};
 use crate::parked::json_line::Exported;
 use crate::parked::message::Raw;
@@ -28,6 +27,8 @@ use crate::parked::watch::StopSignal;
 use crate::telemetry::MoveMetrics;
 use rehop::Error;
 use rehop::Timestamp;
+use rehop::internals::Room;
+use rehop::internals::at_rest::Original;
 use rehop::internals::channel;
 use rehop::internals::short;
 
@@ -54,6 +55,8 @@ pub(super) struct Prepared {
     routing_key: ShortString,
     properties: BasicProperties,
     pub(super) body: Vec<u8>,
+    /// Headers that do not fit into a frame. They follow the body.
+    overflow: Vec<u8>,
 }
 
 impl Parked {
@@ -170,7 +173,7 @@ impl Parked {
                 imported.is_stopped = true;
                 return Ok(());
             }
-            let next = self.prepared(&message?, line)?;
+            let next = self.prepared(&message?, line, session.room())?;
             if present.take(identity(&next.chain, &next.body)) {
                 imported.already_there += 1;
                 continue;
@@ -197,7 +200,7 @@ impl Parked {
     }
 
     /// What is published for an exported message, which comes from this line.
-    pub(super) fn prepared(&self, exported: &Exported, line: u64) -> Result<Prepared, ParkedError> {
+    pub(super) fn prepared(&self, exported: &Exported, line: u64, room: Room) -> Result<Prepared, ParkedError> {
         let bad = |problem: String| ParkedError::BadLine { line, problem };
         let (properties, body) = exported.content().map_err(bad)?;
         let (exchange, routing_key) = (&exported.exchange, &exported.routing_key);
@@ -207,10 +210,8 @@ impl Parked {
         (message.exchange, message.routing_key) = (exchange.clone(), routing_key.clone());
         message.destination = self.destination(exported).map_err(bad)?;
         message.parked_at = exported.parked_at.map(Timestamp::from_millis);
-        let copy = self.interpreter.imported(&message, &properties).map_err(|immovable| match immovable {
-            Immovable::TooLarge(problem) => bad(problem),
-            Immovable::NoDestination => bad("it does not say where it belongs".to_owned()),
-        })?;
+        let original = Original { properties: &properties, body_bytes: body.len() };
+        let copy = self.interpreter.imported(&message, original, room);
         let name = |name: &str| short(name).map_err(|error| bad(error.to_string()));
         let is_parked = matches!(self.interpreter.place, Place::Queue(_));
         Ok(Prepared {
@@ -220,6 +221,7 @@ impl Parked {
             routing_key: name(&copy.routing_key)?,
             properties: copy.properties,
             body,
+            overflow: copy.overflow,
         })
     }
 
@@ -270,9 +272,10 @@ impl Unconfirmed<'_> {
     }
 
     /// The copy is sent at the next [`answer`](Self::answer).
-    fn send(&mut self, Prepared { exchange, routing_key, properties, body, .. }: Prepared) {
+    fn send(&mut self, Prepared { exchange, routing_key, properties, mut body, mut overflow, .. }: Prepared) {
         let (channel, size) = (self.channel, body.len() as u64);
         self.bytes += size;
+        body.append(&mut overflow);
         let publishing =
             async move { (size, channel::publish(channel, exchange, routing_key, &body, properties, true).await) };
         self.answers.push(publishing.boxed());
@@ -346,7 +349,7 @@ mod tests {
         let prepared = |place: Place, destination: Option<&str>| {
             let message = ParkedMessage { destination: destination.map(str::to_owned), ..sample() };
             let exported = Exported::of(&message, &BasicProperties::default(), b"{}", &Mask::nothing());
-            Parked::open(&settings, place)?.prepared(&exported, 7)
+            Parked::open(&settings, place)?.prepared(&exported, 7, Room::UNLIMITED)
         };
         for (place, destination, to, work_queue) in [
             (Place::queue("orders"), None, ("ns.park", "orders"), Some("orders")),

@@ -78,6 +78,9 @@ pub struct Properties {
     /// `app_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_id: Option<String>,
+    /// `cluster_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
 }
 
 impl Exported {
@@ -144,6 +147,7 @@ impl Properties {
             timestamp: *properties.timestamp(),
             kind: text(properties.kind()),
             app_id: text(properties.app_id()),
+            cluster_id: text(properties.cluster_id()),
         }
     }
 
@@ -177,6 +181,9 @@ impl Properties {
         }
         if let Some(text) = &self.app_id {
             all = all.with_app_id(short(text)?);
+        }
+        if let Some(text) = &self.cluster_id {
+            all = all.with_cluster_id(short(text)?);
         }
         Ok(all)
     }
@@ -221,6 +228,22 @@ mod tests {
         for body in [&b"text"[..], &[0xff, 0x00], b""] {
             assert_eq!(round_trip(&properties, body), (properties.clone(), body.to_vec()));
         }
+    }
+
+    #[test]
+    fn every_property_is_imported_as_it_was_exported() {
+        let [a, b, c, d, e, f, g, h] = ["a", "b", "c", "d", "e", "f", "g", "h"].map(ShortString::from);
+        let all = with_headers([])
+            .with_content_type(a)
+            .with_content_encoding(b)
+            .with_correlation_id(c)
+            .with_reply_to(d)
+            .with_message_id(e)
+            .with_type(f)
+            .with_app_id(g)
+            .with_cluster_id(h)
+            .with_timestamp(1_700_000_000);
+        assert_eq!(round_trip(&all, b"").0, all);
     }
 
     #[test]

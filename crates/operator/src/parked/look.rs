@@ -23,6 +23,7 @@ use crate::parked::session::{Session, depth};
 use crate::parked::watch::StopSignal;
 use rehop::Error;
 use rehop::internals::answer;
+use rehop::internals::at_rest::reunite;
 use rehop::internals::channel::subscribe;
 use rehop::internals::describe;
 use rehop::internals::queued;
@@ -205,7 +206,8 @@ impl<'a> Look<'a> {
         let last = &mut self.subscriptions[subscription];
         let silent_at = *self.silent_at.get_or_insert_with(|| Instant::now() + SILENCE);
         match timeout_at(silent_at, last.consumer.next()).await {
-            Ok(Some(Ok(delivery))) => {
+            Ok(Some(Ok(mut delivery))) => {
+                reunite(&mut delivery.properties, &mut delivery.data);
                 (self.silent_at, self.silences) = (None, 0);
                 last.brought += 1;
                 self.taken += 1;

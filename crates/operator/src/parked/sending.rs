@@ -14,6 +14,7 @@ use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::place::Place;
 use crate::parked::under_way::{Answered, UnderWay};
 use rehop::Timestamp;
+use rehop::internals::at_rest::Original;
 
 /// The longest time between two messages, however low the rate.
 const LONGEST_PAUSE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -71,8 +72,10 @@ impl Carrier<'_> {
         let is_replay = matches!(self.job.action, Move::Replay { .. });
         let number = if is_replay { self.book.expect(message.size) } else { 0 };
         let (action, run, at) = (self.job.action.clone(), self.session.run.clone(), Timestamp::now());
-        let numbered = Numbered { run: &run, number, is_canary };
-        let copy = match self.interpreter.copy(&action, &message, &held.delivery.properties, numbered, at) {
+        let (room, body_bytes) = (self.session.room(), held.delivery.data.len());
+        let numbered = Numbered { run: &run, number, is_canary, room };
+        let original = Original { properties: &held.delivery.properties, body_bytes };
+        let copy = match self.interpreter.copy(&action, &message, original, numbered, at) {
             Ok(copy) => copy,
             Err(immovable) => {
                 if is_replay {
@@ -97,11 +100,12 @@ impl Carrier<'_> {
         let destination = message.destination.as_deref().unwrap_or_default();
         let span = is_replay.then(|| self.tracer.start(destination, &message.chain, message.traceparent.as_deref()));
         // Used only to recognise a returned copy. Keeping the original's properties is cheaper than cloning the copy's.
-        let (interpreter, original) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
+        let (interpreter, properties) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
         let write = move || {
-            let numbered = Numbered { run: &run, number, is_canary };
+            let numbered = Numbered { run: &run, number, is_canary, room };
+            let original = Original { properties: &properties, body_bytes };
             // It succeeded above with the same arguments.
-            interpreter.copy(&action, &message, &original, numbered, at).map(|copy| copy.properties).unwrap_or_default()
+            interpreter.copy(&action, &message, original, numbered, at).map(|copy| copy.properties).unwrap_or_default()
         };
         under_way.send(held, copy, write, span)?;
         Ok(None)

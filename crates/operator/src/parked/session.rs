@@ -11,6 +11,7 @@ use crate::parked::error::ParkedError;
 use rehop::Error;
 use rehop::internals::Link;
 use rehop::internals::Names;
+use rehop::internals::Room;
 use rehop::internals::answer;
 use rehop::internals::channel::open_channel;
 use rehop::internals::look_at;
@@ -78,6 +79,11 @@ impl Session {
     pub(super) async fn publishing_channel(&self) -> Result<Channel, Error> {
         let connection = self.publishing_connection().await?;
         answer("opening a channel", self.limit, rehop::internals::channel::open_confirming(&connection)).await
+    }
+
+    /// How much of a message fits into a frame.
+    pub(super) fn room(&self) -> Room {
+        self.links.consuming.room()
     }
 
     /// Whether the broker has stopped reading what is published, as during an alarm.

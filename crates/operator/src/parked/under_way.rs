@@ -74,11 +74,12 @@ impl UnderWay {
         write: impl Fn() -> BasicProperties + Send + Sync + 'static,
         span: Option<ReplaySpan>,
     ) -> Result<(), Error> {
-        let Copy { exchange, routing_key, properties } = copy;
+        let Copy { exchange, routing_key, properties, mut overflow } = copy;
         let (to, key) = (short(&exchange)?, short(&routing_key)?);
-        let (id, body) = (CopyId(self.sent), Bytes::from(std::mem::take(&mut held.delivery.data)));
+        let (id, mut body) = (CopyId(self.sent), std::mem::take(&mut held.delivery.data));
         let size = body.len() as u64;
-        let outgoing = Outgoing::new(to, key, body, properties, write);
+        body.append(&mut overflow);
+        let outgoing = Outgoing::new(to, key, Bytes::from(body), properties, write);
         self.sent += 1;
         self.bytes += size;
         self.results.push(self.lane.send(LANE, id, Arc::new(outgoing)).boxed());

@@ -39,14 +39,14 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     found
 }
 
-/// All headers of a message are in one frame. rehop relies on the broker's default, which fits what it writes.
+/// All headers of a message are in one frame. The broker's default fits what rehop usually writes.
 fn frames(frame_max: u32) -> Option<Finding> {
     const DEFAULT: u32 = 128 * 1024;
     if !(1..DEFAULT).contains(&frame_max) {
         return None;
     }
     let seen = format!(
-        "a frame may have {frame_max} bytes: a copy with more headers than fit closes the connection, and its message never waits or parks"
+        "a frame may have {frame_max} bytes: a message whose headers leave no room for rehop's cannot wait, and is parked at its first failure"
     );
     let remedy = format!("set frame_max of the broker, and of broker.url if it has one, to {DEFAULT}, the default");
     Some(Finding::new(Check::FramesSmall, "the connection", seen, remedy))

@@ -10,7 +10,7 @@ use rehop::HeaderValue;
 use rehop::internals::Names;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-const RUN: Numbered<'_> = Numbered { run: "run-1", number: 7, is_canary: true };
+const RUN: Numbered<'_> = Numbered { run: "run-1", number: 7, is_canary: true, room: Room::UNLIMITED };
 
 fn interpreter(place: Place) -> Interpreter {
     Interpreter { names: Names::new("ns"), place, expiry_header: "rehop-expires-at".to_owned() }
@@ -75,6 +75,10 @@ fn parked_by_rehop() -> BasicProperties {
     .with_message_id("seven".into())
 }
 
+fn whole(properties: &BasicProperties) -> Original<'_> {
+    Original { properties, body_bytes: 2 }
+}
+
 fn read(
     interpreter: &Interpreter,
     (exchange, routing_key): (&str, &str),
@@ -88,7 +92,7 @@ fn a_replayed_message_goes_to_the_queue_that_it_failed_in_without_what_its_last_
     let (interpreter, original) = (interpreter(Place::queue("other")), parked_by_rehop());
     let message = read(&interpreter, ("ns.park", "orders"), &original);
     assert_eq!((message.destination.as_deref(), message.attempts, message.replays), (Some("orders"), 8, 2));
-    let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, &original, RUN, NOW).unwrap();
+    let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, whole(&original), RUN, NOW).unwrap();
     assert_eq!((copy.exchange.as_str(), copy.routing_key.as_str()), ("ns.return", "order.created"));
     let headers = copy.properties.headers().as_ref().unwrap().inner();
     assert_eq!(HeaderValue::of(&headers["rehop-return-to"]), HeaderValue::Text("orders"));
@@ -103,7 +107,7 @@ fn a_new_deadline_is_counted_from_the_replay() {
     let (interpreter, original) = (interpreter(Place::queue("orders")), parked_by_rehop());
     let message = read(&interpreter, ("ns.park", "orders"), &original);
     let action = Move::Replay { deadline: Some(Duration::from_secs(60)) };
-    let copy = interpreter.copy(&action, &message, &original, RUN, NOW).unwrap();
+    let copy = interpreter.copy(&action, &message, whole(&original), RUN, NOW).unwrap();
     let headers = copy.properties.headers().as_ref().unwrap().inner();
     assert_eq!(headers["rehop-expires-at"], int(NOW.as_millis() + 60_000));
 }
@@ -134,7 +138,7 @@ fn what_the_broker_parked_has_its_reason_and_its_origin_from_the_broker() {
     let waiting = properties([("rehop-exchange", text("shop"))]);
     let stray = read(&interpreter, ("ns.return", "order.created"), &waiting);
     assert_eq!((stray.exchange.as_str(), stray.routing_key.as_str()), ("shop", "order.created"));
-    let discarded = interpreter.copy(&discard("orders.parked"), &message, &first, RUN, NOW).unwrap();
+    let discarded = interpreter.copy(&discard("orders.parked"), &message, whole(&first), RUN, NOW).unwrap();
     let headers = discarded.properties.headers().as_ref().unwrap().inner();
     assert_eq!((&headers["rehop-reason"], headers.get("x-death")), (&text("delivery_limit"), None));
 }
@@ -185,10 +189,10 @@ fn what_is_restored_goes_where_it_was_with_the_properties_that_it_had() {
     ] {
         let interpreter = interpreter(place);
         let before = read(&interpreter, address, &original);
-        let discarded = interpreter.copy(&discard(from), &before, &original, RUN, NOW).unwrap();
+        let discarded = interpreter.copy(&discard(from), &before, whole(&original), RUN, NOW).unwrap();
         let there = read(&bin, (&discarded.exchange, &discarded.routing_key), &discarded.properties);
         assert_eq!((there.discard_run.as_deref(), there.discarded_from.as_deref()), (Some("run-1"), Some(from)));
-        let back = bin.copy(&Move::Restore, &there, &discarded.properties, RUN, NOW).unwrap();
+        let back = bin.copy(&Move::Restore, &there, whole(&discarded.properties), RUN, NOW).unwrap();
         assert_eq!((back.exchange.as_str(), back.routing_key.as_str()), to);
         assert_eq!(read(&interpreter, (&back.exchange, &back.routing_key), &back.properties), before);
         let names = back.properties.headers().as_ref().unwrap().inner().keys().map(|name| name.as_str().to_owned());
@@ -196,14 +200,14 @@ fn what_is_restored_goes_where_it_was_with_the_properties_that_it_had() {
     }
     // Somebody has put it into the discarded queue without rehop.
     let there = read(&bin, ("ns.discarded", "orders"), &parked_by_rehop());
-    let back = bin.copy(&Move::Restore, &there, &parked_by_rehop(), RUN, NOW);
+    let back = bin.copy(&Move::Restore, &there, whole(&parked_by_rehop()), RUN, NOW);
     assert_eq!(back, Err(Immovable::NoDestination), "nothing says where it was");
     // Where a service has parked the message, nothing is added either.
     let (interpreter, original) = (interpreter(Place::queue("orders")), parked_by_rehop());
     let message = read(&interpreter, ("ns.park", "orders"), &original);
-    let discarded = interpreter.copy(&discard("orders.parked"), &message, &original, RUN, NOW).unwrap();
+    let discarded = interpreter.copy(&discard("orders.parked"), &message, whole(&original), RUN, NOW).unwrap();
     let there = read(&bin, (&discarded.exchange, &discarded.routing_key), &discarded.properties);
-    let back = bin.copy(&Move::Restore, &there, &discarded.properties, RUN, NOW).unwrap();
+    let back = bin.copy(&Move::Restore, &there, whole(&discarded.properties), RUN, NOW).unwrap();
     let mut expected = original.headers().clone().unwrap();
     // The time of its last failure, which is when it was parked.
     expected.insert("rehop-parked-at".into(), int(NOW.as_millis() - 1_000));
@@ -220,15 +224,15 @@ fn an_imported_message_goes_to_its_place_and_belongs_where_it_belonged() {
     ] {
         let interpreter = interpreter(place);
         let before = read(&interpreter, address, &original);
-        let copy = interpreter.imported(&before, &original).unwrap();
+        let copy = interpreter.imported(&before, whole(&original), Room::UNLIMITED);
         assert_eq!((copy.exchange.as_str(), copy.routing_key.as_str()), to);
         assert_eq!(read(&interpreter, to, &copy.properties), before);
     }
     let bin = interpreter(Place::Discarded);
     let parked = read(&interpreter(Place::queue("orders")), ("ns.park", "orders"), &parked_by_rehop());
-    let discarded = bin.copy(&discard("orders.parked"), &parked, &parked_by_rehop(), RUN, NOW).unwrap();
+    let discarded = bin.copy(&discard("orders.parked"), &parked, whole(&parked_by_rehop()), RUN, NOW).unwrap();
     let there = read(&bin, ("ns.discarded", "orders"), &discarded.properties);
-    let copy = bin.imported(&there, &discarded.properties).unwrap();
+    let copy = bin.imported(&there, whole(&discarded.properties), Room::UNLIMITED);
     let again = read(&bin, ("ns.discarded", "orders"), &copy.properties);
     assert_eq!(again, there);
     assert_eq!(again.discard_run.as_deref(), Some("run-1"), "it can still be restored");
@@ -240,7 +244,7 @@ fn a_message_of_unknown_destination_is_not_replayed() {
     let original = properties([]);
     let message = read(&interpreter, ("shop", "order.created"), &original);
     assert_eq!((message.destination.as_deref(), message.reason.as_str()), (None, "unknown"));
-    let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, &original, RUN, NOW);
+    let copy = interpreter.copy(&Move::Replay { deadline: None }, &message, whole(&original), RUN, NOW);
     assert_eq!(copy, Err(Immovable::NoDestination));
     let returning = properties([("rehop-return-to", text("orders"))]);
     let message = read(&interpreter, ("ns.return", "order.created"), &returning);
@@ -307,7 +311,7 @@ proptest! {
             let address = if from_park { ("ns.park", "orders") } else { ("shop", "key") };
             let message = read(&interpreter, address, &original);
             for action in [Move::Replay { deadline: None }, discard("orders.parked"), Move::Restore] {
-                let Ok(copy) = interpreter.copy(&action, &message, &original, RUN, NOW) else { continue };
+                let Ok(copy) = interpreter.copy(&action, &message, whole(&original), RUN, NOW) else { continue };
                 let headers = copy.properties.headers().as_ref().unwrap().inner();
                 prop_assert!(headers.keys().all(|name| !name.as_str().starts_with("x-")));
                 prop_assert_eq!(read(&interpreter, ("ns.return", "key"), &copy.properties).chain, message.chain.clone());

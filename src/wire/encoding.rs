@@ -1,32 +1,32 @@
 //! AMQP's encoding of strings, tables and arrays, with the type bytes that RabbitMQ uses and lapin reads.
 
 /// Bytes that are read from the front. Each method returns `None` if they end too early.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
-    pub(super) fn short(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn short(&mut self) -> Option<&'a [u8]> {
         let [length] = self.array()?;
         self.take(length.into())
     }
 
     /// The content of a long string, a table or an array.
-    pub(super) fn sized(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn sized(&mut self) -> Option<&'a [u8]> {
         let length = u32::from_be_bytes(self.array()?);
         self.take(length.try_into().ok()?)
     }
 
     /// The content of a value of this type, if nothing follows it.
-    pub(super) fn tagged(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub(crate) fn tagged(&mut self, tag: u8) -> Option<&'a [u8]> {
         let [found] = self.array()?;
         let content = self.sized()?;
         (found == tag && self.0.is_empty()).then_some(content)
@@ -50,23 +50,23 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) const TABLE: u8 = b'F';
+pub(crate) const TABLE: u8 = b'F';
 const ARRAY: u8 = b'A';
-pub(super) const BYTE_ARRAY: u8 = b'x';
+pub(crate) const BYTE_ARRAY: u8 = b'x';
 
 /// How deeply tables and arrays may nest in a value that lapin gets: its parser recurses without a limit (4.12).
 const MAX_DEPTH: usize = 64;
 
 /// A field of a table: its name, and its value including the type byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Field<'a> {
-    pub(super) name: &'a [u8],
-    pub(super) value: &'a [u8],
+pub(crate) struct Field<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 /// How well a field can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Readable {
+pub(crate) enum Readable {
     /// lapin can read it.
     Yes,
     /// A name in it is not UTF-8, or it is nested too deeply.
@@ -76,7 +76,7 @@ pub(super) enum Readable {
 }
 
 impl Field<'_> {
-    pub(super) fn readable(self) -> Readable {
+    pub(crate) fn readable(self) -> Readable {
         let mut readable = is_text(self.name);
         // The length of a table or an array precedes it, so each can be looked at by itself.
         let mut left = vec![(0, self.value)];
@@ -97,14 +97,14 @@ impl Field<'_> {
         if readable { Readable::Yes } else { Readable::No }
     }
 
-    pub(super) fn put(self, out: &mut Vec<u8>) {
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
         put_short(self.name, out);
         out.extend_from_slice(self.value);
     }
 }
 
 /// The fields of a table with this content.
-pub(super) fn fields(content: &[u8]) -> Option<Vec<Field<'_>>> {
+pub(crate) fn fields(content: &[u8]) -> Option<Vec<Field<'_>>> {
     let mut reader = Reader(content);
     let mut fields = Vec::new();
     while !reader.0.is_empty() {
@@ -118,20 +118,20 @@ fn is_text(bytes: &[u8]) -> bool {
 }
 
 /// Writes a short string. Nothing is cut: originals and stand-ins have at most 255 bytes.
-pub(super) fn put_short(text: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_short(text: &[u8], out: &mut Vec<u8>) {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     out.push(length);
     out.extend_from_slice(&text[..length.into()]);
 }
 
 /// Writes the content of a long string, a table or an array, after its length.
-pub(super) fn put_sized(content: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_sized(content: &[u8], out: &mut Vec<u8>) {
     out.extend(u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(content);
 }
 
 /// Writes a value of this type.
-pub(super) fn put_tagged(tag: u8, content: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_tagged(tag: u8, content: &[u8], out: &mut Vec<u8>) {
     out.push(tag);
     put_sized(content, out);
 }
