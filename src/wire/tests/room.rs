@@ -153,7 +153,7 @@ fn what_follows_a_body_and_is_nested_thousands_deep_is_not_parsed() {
         reunite(&mut read, &mut body);
         of(&read).contains_key("a")
     };
-    assert_eq!([1, 100, 101, 10_000].map(reunited), [true, true, false, false]);
+    assert_eq!([1, 64, 65, 10_000].map(reunited), [true, true, false, false]);
 }
 
 proptest! {
