@@ -67,6 +67,12 @@ faults: toolchain $(if $(FAULT_VERSIONS),fault-images,broker) ## break processes
 fault-images:
 	@tests/scripts/broker images $(FAULT_VERSIONS)
 
+# CLIENTS='pika kombu' selects clients by name; tests/clients/program.rs has the list. What a machine does not have is not tried.
+CLIENTS ?=
+.PHONY: clients
+clients: toolchain broker ## send messages of clients in other languages through rehop, and compare; CLIENTS='pika go' selects some
+	@$(VERDICT) 'clients$(if $(CLIENTS), $(CLIENTS))' tests/scripts/clients $(CLIENTS)
+
 # The properties of headers and decisions try about 20,000 random inputs in `make test`; INPUTS_FACTOR times as many are twelve
 # million. The inputs of the inbox and the outbox are whole simulated worlds and take longer: 560 in `make test`, WORLDS_FACTOR
 # times as many here. Each property prints how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
@@ -103,7 +109,7 @@ lint: toolchain ## check formatting, clippy, documentation and observability/
 .PHONY: run-lints
 run-lints:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets --test faults -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --test faults --test clients -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib
 	@PATH="$$(tests/scripts/promtool):$$PATH" observability/check
 

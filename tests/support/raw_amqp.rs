@@ -55,15 +55,33 @@ impl RawClient {
         self.receive(ACK).await;
     }
 
-    /// Removes one message from the queue, without an ack. There has to be one, and its body is one frame.
+    /// Removes the message at the head of the queue. There has to be one.
     pub(crate) async fn get(&mut self, queue: &str) -> RawMessage {
-        self.send(1, GET, &[&[0, 0][..], &short(queue.as_bytes()), &[1]].concat()).await;
+        self.fetch(queue, NO_ACK).await
+    }
+
+    /// The message at the head of the queue, which the broker then takes back. There has to be one.
+    pub(crate) async fn look(mut self, queue: &str) -> RawMessage {
+        let message = self.fetch(queue, 0).await;
+        self.send(1, CHANNEL_CLOSE, &[0, 200, 0, 0, 0, 0, 0]).await;
+        self.receive(CHANNEL_CLOSE_OK).await;
+        message
+    }
+
+    async fn fetch(&mut self, queue: &str, no_ack: u8) -> RawMessage {
+        self.send(1, GET, &[&[0, 0][..], &short(queue.as_bytes()), &[no_ack]].concat()).await;
         let address = self.receive(GET_OK).await;
         // After the delivery tag (8 bytes), the redelivered flag (1) and the exchange.
         let after_exchange = &address[10 + usize::from(address[9])..];
         let routing_key = after_exchange[1..=usize::from(after_exchange[0])].to_vec();
-        let (header, body) = (self.payload().await, self.payload().await);
-        RawMessage { routing_key, properties: header[12..].to_vec(), body }
+        let header = self.payload().await;
+        // The size of the body follows the class and the weight.
+        let (size, properties) = header[4..].split_first_chunk().unwrap();
+        let (size, mut body) = (u64::from_be_bytes(*size) as usize, Vec::new());
+        while body.len() < size {
+            body.extend(self.payload().await);
+        }
+        RawMessage { routing_key, properties: properties.to_vec(), body }
     }
 
     async fn frame(&mut self, kind: u8, channel: u16, payload: &[u8]) {
@@ -94,6 +112,9 @@ impl RawClient {
     }
 }
 
+/// The flag of a `get` whose message is gone once it is sent.
+const NO_ACK: u8 = 1;
+
 const METHOD: u8 = 1;
 const HEADER: u8 = 2;
 const BODY: u8 = 3;
@@ -109,6 +130,8 @@ const OPEN: Method = [10, 40];
 const OPEN_OK: Method = [10, 41];
 const CHANNEL_OPEN: Method = [20, 10];
 const CHANNEL_OPEN_OK: Method = [20, 11];
+const CHANNEL_CLOSE: Method = [20, 40];
+const CHANNEL_CLOSE_OK: Method = [20, 41];
 const PUBLISH: Method = [60, 40];
 const GET: Method = [60, 70];
 const GET_OK: Method = [60, 71];
