@@ -15,9 +15,9 @@ help: ## list the targets
 
 .PHONY: demo
 demo: toolchain broker ## see rehop work on a real broker; options in ARGS, such as ARGS=--help
-	@echo 'demo: building it, which takes a few minutes the first time'
+	@echo 'demo: building it, which takes about two minutes the first time'
 	@$(CARGO) build --locked --quiet -p rehop-demo
-	@echo 'demo: built; the scenario takes about 35 s'
+	@echo 'demo: built; the scenario takes about 15 s'
 	@$(VERDICT) demo $(CARGO) run --locked --quiet -p rehop-demo -- $(ARGS)
 
 .PHONY: test

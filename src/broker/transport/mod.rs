@@ -145,7 +145,8 @@ impl AsyncWrite for Transport {
 
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_drain(context))?;
+        // lapin closes what has ended. A peer that reads nothing any more must not keep its thread waiting.
+        let _ = this.poll_drain(context);
         Pin::new(&mut this.stream).poll_close(context)
     }
 }
