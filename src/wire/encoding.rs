@@ -78,6 +78,9 @@ pub(crate) enum Readable {
 impl Field<'_> {
     pub(crate) fn readable(self) -> Readable {
         let mut readable = is_text(self.name);
+        if !matches!(self.value.first(), Some(&(TABLE | ARRAY))) {
+            return if readable { Readable::Yes } else { Readable::No };
+        }
         // The length of a table or an array precedes it, so each can be looked at by itself.
         let mut left = vec![(0, self.value)];
         while let Some((depth, value)) = left.pop() {

@@ -10,6 +10,7 @@ pub mod parked;
 mod read;
 pub mod receipt;
 mod room;
+pub(crate) mod stand_in;
 mod values;
 mod write;
 

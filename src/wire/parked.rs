@@ -12,6 +12,7 @@ use super::overflow::make_room;
 pub use super::overflow::{Resting, reunite};
 use super::read::Reader;
 use super::room::{HeadersTooLarge, Room, checked};
+use super::stand_in::{MAX_SHORT_STRING, stand_in};
 use super::values::{insert, moment_value, properties_size, text};
 use super::write::{insert_replay, properties};
 
@@ -93,7 +94,10 @@ fn death(value: &AMQPValue) -> Option<Death> {
     let AMQPValue::FieldTable(table) = value else { return None };
     let field = |name: &str| table.inner().get(name).map(HeaderValue::of);
     // A client may have written it (3.10), so names may be longer than AMQP allows.
-    let name_of = |value: &HeaderValue<'_>| value.as_text().filter(|text| text.len() <= 255).map(str::to_owned);
+    let name_of = |value: &HeaderValue<'_>| match value {
+        HeaderValue::Bytes(bytes) => original_name(bytes).and_then(stand_in),
+        value => value.as_text().filter(|text| text.len() <= MAX_SHORT_STRING).map(str::to_owned),
+    };
     let text = |name: &str| field(name).as_ref().and_then(name_of);
     let routing_key = match field("routing-keys") {
         Some(HeaderValue::List(keys)) => keys.first().and_then(name_of),
@@ -110,6 +114,39 @@ fn death(value: &AMQPValue) -> Option<Death> {
         routing_key: routing_key.unwrap_or_default(),
         at,
     })
+}
+
+/// A routing key or an exchange that is not UTF-8.
+fn original_name(bytes: &[u8]) -> Option<&[u8]> {
+    (bytes.len() <= MAX_SHORT_STRING).then_some(bytes)
+}
+
+/// For which bytes the names in `origin` stand, by the broker's records. A message that the broker parked has them nowhere else, and a copy
+/// does not keep the records.
+fn originals(headers: &BTreeMap<ShortString, AMQPValue>, origin: &Address) -> BTreeMap<ShortString, AMQPValue> {
+    let mut originals = match headers.get(BYTES) {
+        Some(AMQPValue::FieldTable(table)) => table.inner().clone(),
+        _ => BTreeMap::new(),
+    };
+    let Some(AMQPValue::FieldArray(deaths)) = headers.get("x-death") else { return originals };
+    for death in deaths.as_slice().iter().take(MAX_DEATHS) {
+        let AMQPValue::FieldTable(death) = death else { continue };
+        let routing_key = match death.inner().get("routing-keys") {
+            Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first(),
+            _ => None,
+        };
+        let names = [
+            ("routing_key", &origin.routing_key, routing_key),
+            ("exchange", &origin.exchange, death.inner().get("exchange")),
+        ];
+        for (place, shown, recorded) in names {
+            let Some(HeaderValue::Bytes(bytes)) = recorded.map(HeaderValue::of) else { continue };
+            if original_name(bytes).and_then(stand_in).is_some_and(|text| text == shown.as_str()) {
+                originals.insert(place.into(), AMQPValue::ByteArray(bytes.to_vec().into()));
+            }
+        }
+    }
+    originals
 }
 
 /// What every copy of a message at rest states, whatever is done with it.
@@ -244,11 +281,15 @@ fn kept(
     // A message that the broker parked still has what no copy may have.
     let user_id = original.user_id().as_ref().map(|user_id| text(user_id.as_str()));
     let cc = headers.get("CC").cloned();
+    let originals = originals(&headers, identity.origin);
     headers.retain(|name, _| travels(name.as_str()) || (is_own(name.as_str()) && is_kept(name.as_str())));
     for (name, value) in [(USER_ID, user_id), (CC, cc)] {
         if let Some(value) = value {
             insert(&mut headers, name, value);
         }
+    }
+    if !originals.is_empty() {
+        insert(&mut headers, BYTES, AMQPValue::FieldTable(originals.into()));
     }
     insert(&mut headers, CHAIN_ID, text(identity.chain_id));
     insert(&mut headers, EXCHANGE, text(identity.origin.exchange.as_str()));

@@ -129,3 +129,31 @@ async fn a_parked_message_whose_texts_are_not_utf_8_has_their_bytes_and_is_expor
     assert_unchanged(&imported);
     assert!(contains(&imported.properties, &kept), "{imported:?}");
 }
+
+/// The broker's record is all that has its old routing key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_the_broker_parks_is_replayed_with_the_bytes_of_its_routing_key() {
+    let fixture = Fixture::new("broker-parked-bytes").await;
+    fixture.declare().await;
+    let (shop, spy) = (fixture.namespace.exchange("shop"), fixture.namespace.queue("spy"));
+    fixture.client.declare_exchange(&shop, "topic", Value::Null).await.unwrap();
+    fixture.client.bind(&fixture.queue, &shop, "#", Value::Null).await.unwrap();
+    fixture.client.declare_queue(&spy, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    let returns = json!({ "x-match": "all", "rehop-return-to": fixture.queue });
+    fixture.client.bind(&spy, &fixture.namespace.exchange("return"), "", returns).await.unwrap();
+    let url = fixture.settings.broker.url.expose();
+    let mut raw = RawClient::connect(url).await;
+    raw.publish(&shop, &hostile()).await;
+    fixture.has_depth(&fixture.queue, 1).await;
+    RawClient::connect(url).await.reject(&fixture.queue).await;
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let (run, seen) = fixture.serve_noting(|message| message.routing_key().to_owned(), Ok(())).await;
+    let replayed = fixture.operator().replay(&request(ramp(&[5])), |_| {}, never()).await.unwrap();
+    assert!(replayed.is_success(), "{replayed:?}");
+    assert_eq!(seen.reaches(1).await, ["M\\xFCller"]);
+    run.stop().await;
+    fixture.has_depth(&spy, 1).await;
+    let returned = raw.get(&spy).await;
+    assert_unchanged(&returned);
+    assert_eq!(returned.routing_key, ROUTING_KEY);
+}

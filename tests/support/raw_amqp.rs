@@ -63,9 +63,22 @@ impl RawClient {
     /// The message at the head of the queue, which the broker then takes back. There has to be one.
     pub(crate) async fn look(mut self, queue: &str) -> RawMessage {
         let message = self.fetch(queue, 0).await;
+        self.close().await;
+        message
+    }
+
+    /// Has the broker dead-letter the message at the head of the queue. There has to be one.
+    pub(crate) async fn reject(mut self, queue: &str) {
+        self.fetch(queue, 0).await;
+        // The channel's first delivery, which is not requeued.
+        self.send(1, REJECT, &[0, 0, 0, 0, 0, 0, 0, 1, 0]).await;
+        self.close().await;
+    }
+
+    /// Closes the channel. The broker has then received all that was sent on it.
+    async fn close(&mut self) {
         self.send(1, CHANNEL_CLOSE, &[0, 200, 0, 0, 0, 0, 0]).await;
         self.receive(CHANNEL_CLOSE_OK).await;
-        message
     }
 
     async fn fetch(&mut self, queue: &str, no_ack: u8) -> RawMessage {
@@ -136,6 +149,7 @@ const PUBLISH: Method = [60, 40];
 const GET: Method = [60, 70];
 const GET_OK: Method = [60, 71];
 const ACK: Method = [60, 80];
+const REJECT: Method = [60, 90];
 const CONFIRM: Method = [85, 10];
 const CONFIRM_OK: Method = [85, 11];
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use lapin::message::BasicReturnMessage;
 use lapin::protocol::AMQPErrorKind;
-use lapin::{Channel, Confirmation, Connection, ErrorKind};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ErrorKind};
 
 pub use outgoing::Outgoing;
 use unanswered::Judgement;
@@ -21,6 +22,7 @@ use unanswered::{Reply, Unanswered};
 use super::channel::{self, has_lost_numbers, open_confirming};
 use super::queued::queued;
 use crate::error::{describe, is_used_up};
+use crate::wire::names::BYTES;
 
 /// A copy of a message, for as long as somebody waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,12 +103,20 @@ fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessag
         is_to_its_exchange(copy)
             && copy.routing_key == message.routing_key
             && copy.body == message.data
-            && copy.properties() == message.properties
+            && without_originals(copy.properties()) == without_originals(message.properties.clone())
     };
     [having(&is_it), having(&is_to_its_exchange)]
         .into_iter()
         .find(|owners| !owners.is_empty())
         .unwrap_or_else(|| having(&|_| true))
+}
+
+/// The connection writes that header anew, so a returned one may say the same in other words.
+fn without_originals(properties: BasicProperties) -> BasicProperties {
+    let Some(headers) = properties.headers() else { return properties };
+    let mut headers = headers.inner().clone();
+    headers.remove(BYTES);
+    properties.with_headers(FieldTable::from(headers))
 }
 
 async fn publish(channel: &Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {

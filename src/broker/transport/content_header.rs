@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::originals::Originals;
 use crate::wire::encoding::{Field, Readable, Reader, fields, put_short, put_sized};
-use crate::wire::names::{BYTES, travels};
+use crate::wire::names::{BYTES, X_DELAY, is_trace_context, travels};
 
 pub(super) struct ContentHeader<'a> {
     /// The class, the weight and the body's size.
@@ -116,7 +116,8 @@ impl<'a> ContentHeader<'a> {
     /// would have judged, and those for which the broker would close the connection.
     pub(super) fn add_unreadable(&mut self, encoded: &[u8]) {
         let may_return = |field: &Field<'_>| {
-            field.readable() == Readable::No && std::str::from_utf8(field.name).map_or(true, travels)
+            let is_others = |name: &str| travels(name) && !is_trace_context(name) && name != X_DELAY;
+            field.readable() == Readable::No && std::str::from_utf8(field.name).map_or(true, is_others)
         };
         let Some(content) = self.headers_mut() else { return };
         for field in fields(encoded).into_iter().flatten().filter(may_return) {

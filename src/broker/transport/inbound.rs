@@ -6,6 +6,8 @@ use super::addressed_method::AddressedMethod;
 use super::content_header::ContentHeader;
 use super::frames::{Rewrite, payload, put_frame};
 use super::originals::{HEADERS, Originals};
+use crate::wire::encoding::{Reader, put_short};
+use crate::wire::stand_in::stand_in;
 
 #[derive(Default)]
 pub(super) struct Inbound {
@@ -16,6 +18,9 @@ pub(super) struct Inbound {
 impl Rewrite for Inbound {
     fn method(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
         self.addresses.remove(&channel);
+        if let Some(close) = with_readable_text(payload(frame)) {
+            return put_frame(frame, &close, out);
+        }
         let Some(method) = AddressedMethod::parse(payload(frame)) else { return out.extend_from_slice(frame) };
         let mut originals = Originals::default();
         let replaced = method.replaced(|place, text| originals.record(place, text));
@@ -41,4 +46,20 @@ impl Rewrite for Inbound {
         header.add_originals(&originals);
         put_frame(frame, &header.write(), out);
     }
+}
+
+/// A close whose text is not UTF-8, with a stand-in for it: 3.10 cuts long texts in the middle of a character.
+fn with_readable_text(payload: &[u8]) -> Option<Vec<u8>> {
+    const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
+    const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
+    let mut reader = Reader(payload);
+    let (method, code): ([u8; 4], [u8; 2]) = (reader.array()?, reader.array()?);
+    if method != CONNECTION_CLOSE && method != CHANNEL_CLOSE {
+        return None;
+    }
+    let text = stand_in(reader.short()?)?;
+    let mut out = [&method[..], &code].concat();
+    put_short(text.as_bytes(), &mut out);
+    out.extend_from_slice(reader.0);
+    Some(out)
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::stand_in::stand_in;
 use crate::wire::encoding::{BYTE_ARRAY, Reader, TABLE, fields, put_short, put_tagged};
+use crate::wire::stand_in::{MAX_SHORT_STRING, stand_in};
 
 /// A table of byte arrays. Each is the original of a property of this name, of [`EXCHANGE`] or of [`ROUTING_KEY`], where the message has
 /// its stand-in; or [`HEADERS`].
@@ -53,7 +53,7 @@ impl Originals {
     /// Removes and returns the original for which a text stands.
     pub(super) fn restore(&mut self, place: &str, text: &[u8]) -> Option<Vec<u8>> {
         let bytes = self.0.get(place.as_bytes())?;
-        if stand_in(bytes)?.as_bytes() != text {
+        if bytes.len() > MAX_SHORT_STRING || stand_in(bytes)?.as_bytes() != text {
             return None;
         }
         self.remove(place)

@@ -6,8 +6,8 @@ use super::addressed_method::AddressedMethod;
 use super::content_header::ContentHeader;
 use super::frames::{Rewrite, payload, put_frame};
 use super::originals::{HEADERS, Originals};
-use super::stand_in::may_be_stand_in;
 use crate::wire::names::BYTES;
+use crate::wire::stand_in::may_be_stand_in;
 
 #[derive(Default)]
 pub(super) struct Outbound {

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-/// The stand-in of these bytes, or `None` if they are UTF-8: `\xFC` replaces each invalid byte. The same bytes always give the same stand-in.
+/// The stand-in of these bytes, or `None` if they are UTF-8: `\xFC` replaces each invalid byte, and `\x5C` a backslash. The same bytes always give the same stand-in.
 /// It has a backslash and at most 255 bytes; a longer one is cut, and ends in `…\` and a fingerprint of all bytes.
-pub(super) fn stand_in(bytes: &[u8]) -> Option<String> {
+pub(crate) fn stand_in(bytes: &[u8]) -> Option<String> {
     if std::str::from_utf8(bytes).is_ok() {
         return None;
     }
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
+        text.push_str(&chunk.valid().replace('\\', "\\x5C"));
         for byte in chunk.invalid() {
             // Writing to a string does not fail.
             let _ = write!(text, "\\x{byte:02X}");
@@ -29,12 +29,12 @@ pub(super) fn stand_in(bytes: &[u8]) -> Option<String> {
 }
 
 /// Whether a text may be a stand-in.
-pub(super) fn may_be_stand_in(text: &[u8]) -> bool {
+pub(crate) fn may_be_stand_in(text: &[u8]) -> bool {
     text.contains(&b'\\')
 }
 
 /// The longest short string.
-const MAX_SHORT_STRING: usize = 255;
+pub(crate) const MAX_SHORT_STRING: usize = 255;
 
 /// FNV-1a, which must stay the same in all versions: parked messages contain stand-ins.
 fn fingerprint(bytes: &[u8]) -> u64 {
