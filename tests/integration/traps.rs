@@ -232,7 +232,7 @@ async fn hostile_headers_by_the_return_exchange_stop_nothing() {
 }
 
 /// The names of all headers that rehop writes, without their prefix.
-const OWN: [&str; 32] = [
+const OWN: [&str; 33] = [
     "return-to",
     "wait-for",
     "then-100",
@@ -252,6 +252,7 @@ const OWN: [&str; 32] = [
     "user-id",
     "cc",
     "body-bytes",
+    "bytes",
     "parked-at",
     "replays",
     "replay-run",
