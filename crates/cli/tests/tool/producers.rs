@@ -34,8 +34,7 @@ impl Interpreter {
             return Some(interpreter);
         }
         not_tried(&format!(
-            "the {default} program of src/docs/producers.md, because {library} is not installed; install it, or name an interpreter \
-             that has it in {variable}"
+            "a producer in {default}, because {library} is not installed; install it, or name an interpreter that has it in {variable}"
         ));
         None
     }
@@ -87,4 +86,35 @@ async fn the_python_program_sets_what_the_relay_reads() {
 async fn the_node_program_sets_what_the_relay_reads() {
     let node = Interpreter::with("REHOP_TEST_NODE", "node", "-e", "require('amqplib')", "amqplib").await;
     try_producer("node", node, program("javascript")).await;
+}
+
+/// Celery puts a charset into `content_encoding`, and a server answers 415 to a `Content-Encoding` that it does not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_celery_sends_reaches_an_endpoint() {
+    const SEND: &str = r#"
+import os
+import celery
+import kombu
+
+name = os.environ["QUEUE"]
+app = celery.Celery(broker=os.environ["AMQP_URL"])
+app.conf.update(broker_transport_options={"confirm_publish": True})
+queue = kombu.Queue(name, exchange=kombu.Exchange(""), routing_key=name, no_declare=True)
+app.send_task("charge", args=[7], queue=queue)
+"#;
+    let python = Interpreter::with("REHOP_TEST_PYTHON", "python3", "-c", "import celery", "celery").await;
+    let Some(python) = python else { return };
+    let fixture = Fixture::new("celery").await;
+    let endpoint = Endpoint::start(|arrived| async move {
+        status(if arrived.header("content-encoding").is_some() { 415 } else { 200 })
+    })
+    .await;
+    let relay = fixture.relay(&endpoint.url, &[]).await;
+    let published = python.publish(SEND, &fixture.queue).await;
+    assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
+    let arrived = endpoint.receives(1).await.remove(0);
+    assert_eq!(arrived.header("content-type"), Some("application/json; charset=utf-8"));
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&arrived.body).unwrap()[0], serde_json::json!([7]));
+    let stopped = relay.stop().await;
+    assert!(stopped.out.starts_with("stopped cleanly: handled 1"), "{}", stopped.out);
 }
