@@ -36,6 +36,7 @@ use crate::shutdown::Shutdown;
 use crate::timestamp::Timestamp;
 use crate::topology::Topology;
 use crate::wait::WaitStrategy;
+use crate::wire::parked::reunite;
 
 /// Why a session ended.
 pub(crate) enum SessionEnd {
@@ -311,7 +312,9 @@ impl<'a> Session<'a> {
 
     fn read(&self, incoming: Incoming) -> Unacked {
         let received = Timestamp::now();
-        let Incoming { delivery_tag, exchange, routing_key, redelivered, properties, data, .. } = incoming;
+        let Incoming { delivery_tag, exchange, routing_key, redelivered, mut properties, mut data, .. } = incoming;
+        // A parked message may have come back by another way than a replay.
+        reunite(&mut properties, &mut data);
         let (context, address) = (self.queue.context.clone(), Address { exchange, routing_key });
         let (ledger, origin, ignored) = context.contract.read(&address, redelivered, &properties, received);
         context.warned.about(&context.config.queue, ignored);

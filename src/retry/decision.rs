@@ -28,8 +28,8 @@ pub enum Reason {
     DeferredTooOften,
     /// The handler discarded it, or the policy discards the failure's class.
     Discarded,
-    /// Its own headers leave no room for rehop's, so it cannot wait; or the broker accepts no copy of it, and has parked it
-    /// itself. Either way it is parked without a history.
+    /// Its own headers leave no room for rehop's, so it cannot wait. Or the broker accepts no copy of it, and has parked it itself, without
+    /// its history.
     Unpublishable,
 }
 

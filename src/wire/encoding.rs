@@ -94,7 +94,9 @@ impl Field<'_> {
                     readable &= is_text(name);
                 }
                 let Some(value) = inside.value() else { return Readable::Malformed };
-                left.push((depth + 1, value));
+                if matches!(value.first(), Some(&(TABLE | ARRAY))) {
+                    left.push((depth + 1, value));
+                }
             }
         }
         if readable { Readable::Yes } else { Readable::No }

@@ -70,8 +70,13 @@ pub fn reunite(properties: &mut BasicProperties, body: &mut Vec<u8>) {
     body.truncate(end);
 }
 
-/// Whether these bytes are a table that lapin can be trusted with. Anyone may have written a body.
+/// Whether these bytes are a table that lapin can be trusted with. Anyone may have written a body, and a table takes many times its size
+/// once it is parsed; what rehop moved behind a body came in one frame.
 fn is_table(bytes: &[u8]) -> bool {
+    const LARGEST: usize = 2 * 1024 * 1024;
+    if bytes.len() > LARGEST {
+        return false;
+    }
     let mut reader = Reader(bytes);
     let Some(content) = reader.sized() else { return false };
     let are_readable = |all: Vec<Field<'_>>| all.into_iter().all(|field| field.readable() == Readable::Yes);

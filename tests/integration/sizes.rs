@@ -104,6 +104,22 @@ async fn a_message_whose_headers_fill_a_frame_is_parked_with_its_reason_and_lose
     }
 }
 
+/// For instance by a shovel, or by "Move messages" of the management page.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_message_that_comes_back_without_a_replay_has_the_headers_behind_its_body() {
+    let fixture = Fixture::new("moved-back").await;
+    let note = |message: &rehop::Message<bytes::Bytes>| {
+        let header = message.header("large").and_then(|value| value.as_text().map(str::to_owned));
+        (header, message.raw_body().to_vec())
+    };
+    let (run, seen) = fixture.serve_noting(note, Ok(())).await;
+    let table = [&b"\x05largeS\0\0\0\x05"[..], b"value"].concat();
+    let body = [&b"body"[..], &(table.len() as u32).to_be_bytes(), &table].concat();
+    fixture.client.publish(fixture.to_queue().body(body).header("rehop-body-bytes", 4)).await.unwrap();
+    assert_eq!(seen.reaches(1).await, [(Some("value".to_owned()), b"body".to_vec())]);
+    run.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_larger_frame_of_the_broker_leaves_room_for_larger_headers() {
     const FRAME: usize = 1024 * 1024;
