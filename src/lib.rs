@@ -60,6 +60,7 @@
 //! | stray | a message that matched no route; kept in `<namespace>.stray` |
 //! | settle | to ack, reject or nack a delivery, which ends it |
 //! | copy | a message that rehop publishes in place of the one that it settles |
+//! | stand-in | the text that is shown for a property or a routing key that is not UTF-8 |
 //! | leg | one of several waits in a row that make up one hop |
 //! | charge | one delivery counted by the broker against a message's delivery limit |
 //! | suspect | a message that came back, and may have killed a process |

@@ -24,6 +24,9 @@ pub(crate) struct Settlement {
 /// A copy that is written and not sent yet.
 pub(crate) struct PreparedCopy {
     pub(crate) outgoing: Arc<Outgoing>,
+    /// Published instead if the broker refuses that one: a parked copy without rehop's headers, if those of the message follow its body. A
+    /// body that is larger than the message's may be larger than the broker accepts.
+    pub(crate) bare: Option<Arc<Outgoing>>,
     /// The queue, or the exchange, that will hold it, as spans and metrics name it.
     pub(crate) destination: String,
 }
@@ -72,7 +75,7 @@ impl Attempt {
         let write = move || context.contract.wait_copy(&delivery, &ledger, wait, &trace, room);
         let outgoing = Outgoing::new(exchange, routing_key, body, properties, write);
         let outgoing = if wait.path == Path::Delayed { outgoing.not_mandatory() } else { outgoing };
-        let copy = PreparedCopy { outgoing: Arc::new(outgoing), destination };
+        let copy = PreparedCopy { outgoing: Arc::new(outgoing), bare: None, destination };
         Settlement { copy: Some(copy), outcome: outcome(wait.due.since(wait.since), is_defer) }
     }
 
@@ -86,9 +89,15 @@ impl Attempt {
         let body = delivery.body.clone();
         let write = move || context.contract.parked_copy(&delivery, &ledger, reason, since, &trace, room);
         let Resting { properties, overflow } = write();
-        let body = if overflow.is_empty() { body } else { Bytes::from([&body[..], &overflow].concat()) };
-        let outgoing = Outgoing::new(exchange, routing_key, body, properties, move || write().properties);
-        let copy = PreparedCopy { outgoing: Arc::new(outgoing), destination };
+        let (mut whole, mut bare) = (body.clone(), None);
+        if !overflow.is_empty() {
+            whole = Bytes::from([&body[..], &overflow].concat());
+            let (context, delivery) = (self.context.clone(), self.delivery.clone());
+            let write = move || context.contract.bare_copy(&delivery);
+            bare = Some(Arc::new(Outgoing::new(exchange.clone(), routing_key.clone(), body, write(), write)));
+        }
+        let outgoing = Outgoing::new(exchange, routing_key, whole, properties, move || write().properties);
+        let copy = PreparedCopy { outgoing: Arc::new(outgoing), bare, destination };
         Settlement { copy: Some(copy), outcome: Outcome::Park(reason) }
     }
 

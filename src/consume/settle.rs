@@ -1,7 +1,9 @@
 //! Carries a settlement out: the copy first, then the ack.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::broker::lane::Outgoing;
 use crate::consume::attempt::Attempt;
 use crate::consume::copy::{PreparedCopy, Settlement};
 use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
@@ -91,7 +93,12 @@ impl Attempt {
         if let Some(copy) = settlement.copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
             let if_late = self.when_late(outcome);
-            match Box::pin(self.send(copy, if_late)).await {
+            let PreparedCopy { outgoing, bare, destination } = copy;
+            let mut sent = Box::pin(self.send(outgoing, &destination, if_late)).await;
+            if let (Sent::Impossible, Some(bare)) = (&sent, bare) {
+                sent = Box::pin(self.send(bare, &destination, if_late)).await;
+            }
+            match sent {
                 Sent::Confirmed => {}
                 Sent::GivenUp(GivenUp::Late(Uncopied::DeadLetter)) => return Box::pin(self.dead_letter(outcome)).await,
                 Sent::GivenUp(why) => {
@@ -130,10 +137,9 @@ impl Attempt {
         Settled::Done(outcome)
     }
 
-    async fn send(&self, copy: PreparedCopy, if_late: Uncopied) -> Sent {
-        let PreparedCopy { outgoing, destination } = copy;
+    async fn send(&self, outgoing: Arc<Outgoing>, destination: &str, if_late: Uncopied) -> Sent {
         let context = &self.context;
-        let span = context.tracer.client(&self.chain, &self.span, "send", &destination);
+        let span = context.tracer.client(&self.chain, &self.span, "send", destination);
         let started = Instant::now();
         // Once the broker has the original again, a copy would be a second message, so this is checked first.
         let published = tokio::select! {
@@ -147,7 +153,7 @@ impl Attempt {
             Ok(Err(_)) => Some("unpublishable"),
             Ok(Ok(())) => None,
         };
-        context.metrics.sent(&destination, started.elapsed(), error_type);
+        context.metrics.sent(destination, started.elapsed(), error_type);
         match published {
             Ok(Ok(())) => Sent::Confirmed,
             Ok(Err(error)) => {

@@ -21,8 +21,8 @@ pub struct Resting {
     pub overflow: Vec<u8>,
 }
 
-/// These say why the message is here, where it came from, and what its chain is. They fit into any frame.
-const STAYS: [&str; 5] = [REASON, EXCHANGE, ROUTING_KEY, CHAIN_ID, BODY_BYTES];
+/// These say why and since when the message is here, where it came from, and what its chain is. They fit into any frame.
+const STAYS: [&str; 6] = [REASON, PARKED_AT, EXCHANGE, ROUTING_KEY, CHAIN_ID, BODY_BYTES];
 
 /// Removes the largest headers until the others take no more than `limit` bytes, and returns what follows the body instead: a body
 /// can be as large as a message may be.

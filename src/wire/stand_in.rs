@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-/// The stand-in of these bytes, or `None` if they are UTF-8: `\xFC` replaces each invalid byte, and `\x5C` a backslash. The same bytes always give the same stand-in.
-/// It has a backslash and at most 255 bytes; a longer one is cut, and ends in `…\` and a fingerprint of all bytes.
+/// The stand-in of these bytes, or `None` if they are UTF-8: `\xFC` replaces each invalid byte, and `\x5C` a backslash. The same bytes
+/// always give the same stand-in. It has a backslash and at most 255 bytes; a longer one is cut, and ends in `…\` and a fingerprint of all
+/// bytes.
 pub(crate) fn stand_in(bytes: &[u8]) -> Option<String> {
     if std::str::from_utf8(bytes).is_ok() {
         return None;

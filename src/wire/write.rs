@@ -94,6 +94,16 @@ impl Contract {
         Resting { properties: copy.with_headers(FieldTable::from(headers)), overflow }
     }
 
+    /// The same message without rehop's headers, for a broker that refuses the larger body of its [parked copy](Self::parked_copy). As it
+    /// came, it fits into a frame.
+    pub(crate) fn bare_copy(&self, delivery: &Delivery) -> BasicProperties {
+        let original = &delivery.properties;
+        let mut headers = original.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+        let is_copy = self.is_own_copy(&delivery.address);
+        headers.retain(|name, _| travels(name.as_str()) || (is_copy && name.as_str() == RETURN_TO));
+        properties(original, headers)
+    }
+
     /// The producer's own headers and the ledger, except its history, without what a copy must not have.
     fn carried(&self, delivery: &Delivery, ledger: &Ledger, trace: &TraceHeaders) -> BTreeMap<ShortString, AMQPValue> {
         let properties = &delivery.properties;

@@ -2,11 +2,12 @@
 
 use rehop::Failure;
 use rehop_operator::parked::{Filter, ImportRequest, ListRequest};
+use rehop_testing::Publish;
 use serde_json::{Value, json};
 
 use crate::parked::{never, ramp, request};
 use crate::support::raw_amqp::{RawClient, RawMessage, long, short};
-use crate::support::{Fixture, millis};
+use crate::support::{Fixture, SOON, millis};
 
 const MESSAGE_ID: &[u8] = b"\x8F\xC3\x00\x17";
 const ROUTING_KEY: &[u8] = b"M\xFCller";
@@ -38,19 +39,31 @@ fn assert_unchanged(message: &RawMessage) {
     assert_eq!(message.body, b"hi");
 }
 
+/// Declares everything, an exchange that leads to the work queue, and a queue that gets a copy of each message that returns to the work
+/// queue. Returns the names of these two.
+async fn declare_with_spy(fixture: &Fixture) -> (String, String) {
+    let (client, namespace) = (&fixture.client, &fixture.namespace);
+    let (shop, spy) = (namespace.exchange("shop"), namespace.queue("spy"));
+    fixture.declare().await;
+    client.declare_exchange(&shop, "topic", Value::Null).await.unwrap();
+    client.bind(&fixture.queue, &shop, "#", Value::Null).await.unwrap();
+    client.declare_queue(&spy, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    let returns = json!({ "x-match": "all", "rehop-return-to": fixture.queue });
+    client.bind(&spy, &namespace.exchange("return"), "", returns).await.unwrap();
+    // A new quorum queue refuses messages until it has a leader (3.10). This client publishes them again, and the raw one does not.
+    for queue in [&fixture.queue, &spy] {
+        client.publish(Publish::to_queue(queue)).await.unwrap();
+        client.drain(queue, 1, SOON).await.unwrap();
+    }
+    (shop, spy)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_whose_texts_are_not_utf_8_comes_through_and_comes_back_the_same() {
     let mut fixture = Fixture::new("bytes").await;
     fixture.retry().immediate = Some(1);
     fixture.retry().delays = millis([100]);
-    fixture.declare().await;
-    let (shop, spy) = (fixture.namespace.exchange("shop"), fixture.namespace.queue("spy"));
-    fixture.client.declare_exchange(&shop, "topic", Value::Null).await.unwrap();
-    fixture.client.bind(&fixture.queue, &shop, "#", Value::Null).await.unwrap();
-    // This queue gets a copy of each message that returns to the work queue.
-    fixture.client.declare_queue(&spy, json!({ "x-queue-type": "quorum" })).await.unwrap();
-    let returns = json!({ "x-match": "all", "rehop-return-to": fixture.queue });
-    fixture.client.bind(&spy, &fixture.namespace.exchange("return"), "", returns).await.unwrap();
+    let (shop, spy) = declare_with_spy(&fixture).await;
     let mut raw = RawClient::connect(fixture.settings.broker.url.expose()).await;
 
     let note = |message: &rehop::Message<bytes::Bytes>| {
@@ -100,10 +113,7 @@ async fn a_message_whose_texts_are_not_utf_8_comes_through_and_comes_back_the_sa
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_message_whose_texts_are_not_utf_8_has_their_bytes_and_is_exported_and_imported_with_them() {
     let fixture = Fixture::new("parked-bytes").await;
-    fixture.declare().await;
-    let shop = fixture.namespace.exchange("shop");
-    fixture.client.declare_exchange(&shop, "topic", Value::Null).await.unwrap();
-    fixture.client.bind(&fixture.queue, &shop, "#", Value::Null).await.unwrap();
+    let (shop, _) = declare_with_spy(&fixture).await;
     let url = fixture.settings.broker.url.expose();
     let mut raw = RawClient::connect(url).await;
     let run = fixture.serve_always(Err(Failure::permanent("no"))).await;
@@ -134,13 +144,7 @@ async fn a_parked_message_whose_texts_are_not_utf_8_has_their_bytes_and_is_expor
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_the_broker_parks_is_replayed_with_the_bytes_of_its_routing_key() {
     let fixture = Fixture::new("broker-parked-bytes").await;
-    fixture.declare().await;
-    let (shop, spy) = (fixture.namespace.exchange("shop"), fixture.namespace.queue("spy"));
-    fixture.client.declare_exchange(&shop, "topic", Value::Null).await.unwrap();
-    fixture.client.bind(&fixture.queue, &shop, "#", Value::Null).await.unwrap();
-    fixture.client.declare_queue(&spy, json!({ "x-queue-type": "quorum" })).await.unwrap();
-    let returns = json!({ "x-match": "all", "rehop-return-to": fixture.queue });
-    fixture.client.bind(&spy, &fixture.namespace.exchange("return"), "", returns).await.unwrap();
+    let (shop, spy) = declare_with_spy(&fixture).await;
     let url = fixture.settings.broker.url.expose();
     let mut raw = RawClient::connect(url).await;
     raw.publish(&shop, &hostile()).await;

@@ -104,6 +104,22 @@ async fn a_message_whose_headers_fill_a_frame_is_parked_with_its_reason_and_lose
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_parked_copy_would_be_too_large_for_the_broker_is_parked_as_it_came() {
+    let broker = Broker::builder().conf("max_message_size = 100000").start().await.unwrap();
+    let fixture = Fixture::at("largest-body", broker.amqp_url()).await;
+    let run = fixture.serve_always(Err(Failure::transient("no"))).await;
+    let value = filled_up_to(100, DEFAULT_FRAME);
+    let body = vec![b'b'; 90_000];
+    fixture.client.publish(fixture.to_queue().body(body.clone()).header("large", value.as_str())).await.unwrap();
+    let parked = fixture.drain_parked(1).await.remove(0);
+    assert!(parked.body == body && parked.headers["large"] == value, "{:?}", parked.headers.keys());
+    // The next one is not affected.
+    fixture.client.publish(fixture.to_queue().body("b")).await.unwrap();
+    assert_eq!(fixture.drain_parked(1).await.remove(0).headers["rehop-reason"], "exhausted");
+    assert_eq!(run.stop().await.parked.values().sum::<u64>(), 2);
+}
+
 /// For instance by a shovel, or by "Move messages" of the management page.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_message_that_comes_back_without_a_replay_has_the_headers_behind_its_body() {

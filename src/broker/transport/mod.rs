@@ -2,8 +2,9 @@
 //!
 //! RabbitMQ does not check that short strings (message ids and other properties, header names, routing keys) are UTF-8 (3.10, 4.0 and
 //! 4.3). lapin ends the connection over one that is not, and parses nested tables by recursion without a limit (4.12). So in inbound
-//! frames a [stand-in](crate::wire::stand_in) replaces each such property and routing key, headers that lapin cannot read are taken out, and the
-//! header [`BYTES`](crate::wire::names::BYTES) has the [originals]. Outbound frames get the originals back. Other frames pass unchanged.
+//! frames a [stand-in](crate::wire::stand_in) replaces each such property and routing key, headers that lapin cannot read are taken out,
+//! and the header [`BYTES`](crate::wire::names::BYTES) has the [originals]. Outbound frames get the originals back. Other frames pass
+//! unchanged.
 
 mod addressed_method;
 mod content_header;
