@@ -93,12 +93,7 @@ impl Attempt {
         if let Some(copy) = settlement.copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
             let if_late = self.when_late(outcome);
-            let PreparedCopy { outgoing, bare, destination } = copy;
-            let mut sent = Box::pin(self.send(outgoing, &destination, if_late)).await;
-            if let (Sent::Impossible, Some(bare)) = (&sent, bare) {
-                sent = Box::pin(self.send(bare, &destination, if_late)).await;
-            }
-            match sent {
+            match Box::pin(self.send_copy(copy, if_late)).await {
                 Sent::Confirmed => {}
                 Sent::GivenUp(GivenUp::Late(Uncopied::DeadLetter)) => return Box::pin(self.dead_letter(outcome)).await,
                 Sent::GivenUp(why) => {
@@ -135,6 +130,14 @@ impl Attempt {
             return Settled::GivenUp(GivenUp::Lost);
         }
         Settled::Done(outcome)
+    }
+
+    async fn send_copy(&self, copy: PreparedCopy, if_late: Uncopied) -> Sent {
+        let PreparedCopy { outgoing, bare, destination } = copy;
+        match (self.send(outgoing, &destination, if_late).await, bare) {
+            (Sent::Impossible, Some(bare)) => self.send(bare, &destination, if_late).await,
+            (sent, _) => sent,
+        }
     }
 
     async fn send(&self, outgoing: Arc<Outgoing>, destination: &str, if_late: Uncopied) -> Sent {
