@@ -95,10 +95,15 @@ fn bodies(messages: &[Received]) -> BTreeSet<String> {
     messages.iter().map(Received::text).collect()
 }
 
-/// A policy with a delivery limit of two for these queues.
+/// A policy with a delivery limit of two for these queues, which is in effect then.
 async fn limit(broker: &Broker, name: &str, queues: &[String]) {
     let pattern = format!("^({})$", queues.join("|").replace('.', "\\."));
-    broker.management().unwrap().set_policy(name, &pattern, json!({ "delivery-limit": 2 })).await.unwrap();
+    let management = broker.management().unwrap();
+    management.set_policy(name, &pattern, json!({ "delivery-limit": 2 })).await.unwrap();
+    for queue in queues {
+        let is_in_effect = async || management.queue(queue).await.map(|it| it["policy"] == name);
+        eventually(SOON, "the policy is in effect", is_in_effect).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

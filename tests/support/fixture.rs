@@ -210,10 +210,13 @@ impl Fixture {
         Topology::of(&settings).unwrap().declare(&settings).await.unwrap();
     }
 
-    /// Sets a policy for one queue, until [`clear_policy`](Self::clear_policy).
+    /// Sets a policy for one queue, until [`clear_policy`](Self::clear_policy), and waits until it is in effect.
     pub(crate) async fn set_policy(&self, queue: &str, definition: Value) {
         let pattern = format!("^{}$", queue.replace('.', "\\."));
-        self.management().set_policy(queue, &pattern, definition).await.unwrap();
+        let management = self.management();
+        management.set_policy(queue, &pattern, definition).await.unwrap();
+        let is_in_effect = async || management.queue(queue).await.map(|it| it["policy"] == queue);
+        eventually(SOON, "the policy is in effect", is_in_effect).await.unwrap();
     }
 
     pub(crate) async fn clear_policy(&self, queue: &str) {
