@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::settler::Settler;
 use crate::message::Delivery;
-use crate::telemetry::spans::{Chain, ProcessSpan};
+use crate::telemetry::chain::Chain;
+use crate::telemetry::flush;
+use crate::telemetry::spans::{CameBack, ProcessSpan};
 use crate::timestamp::Timestamp;
 
 /// A delivery that this process holds and has not settled, as the inbox keeps it until a handler is free.
@@ -17,6 +19,8 @@ pub(crate) struct Unacked {
     pub(crate) in_flight: InFlight,
     /// Its chain after an earlier attempt, if this process has held it since then.
     pub(crate) held: Option<Box<Chain>>,
+    /// How often it came back without an answer, if it may have killed its process.
+    pub(crate) unanswered: Option<u32>,
 }
 
 /// A delivery from the opening of its span to its settlement.
@@ -31,19 +35,27 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Continues the chain's trace. For a message that has just returned from a wait, records the wait and how late it ended.
-    pub(crate) fn open(unacked: Unacked) -> Self {
-        let Unacked { context, delivery, received, settler, in_flight, held } = unacked;
+    /// Continues the chain's trace. For a message that has just returned from a wait, records the wait and how late it ended. Of one that may
+    /// have killed its process, exports what is known before it can do so again.
+    pub(crate) async fn open(unacked: Unacked) -> Self {
+        let Unacked { context, delivery, received, settler, in_flight, held, unanswered } = unacked;
         let is_held = held.is_some();
-        let chain = held.map_or_else(|| Self::chain(&context, &delivery, received), |chain| *chain);
+        let mut chain = held.map_or_else(|| Self::chain(&context, &delivery, received), |chain| *chain);
         if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
             let (place, ended) = match is_held {
                 true => (context.config.queue.clone(), Timestamp::now()),
                 false => (context.names.holder(wait.path, wait.leg), received),
             };
-            context.tracer.waited(&chain, &delivery, &place, ended);
+            context.tracer.waited(&mut chain, &delivery, &place, ended);
             if delivery.ledger.wait_unfinished.is_none() {
                 context.metrics.wait_ended(ended.since(wait.due));
+            }
+        }
+        if let Some(unanswered) = unanswered {
+            let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
+            if context.tracer.came_back(&mut chain, &delivery, CameBack { unanswered, limit }) {
+                // Boxed, because it is rare and the task of a delivery should stay small.
+                Box::pin(flush::at_once()).await;
             }
         }
         let span = context.tracer.process(&chain, &delivery);
@@ -61,7 +73,7 @@ impl Attempt {
     /// The delivery, unsettled as it is.
     pub(crate) fn into_unacked(self) -> Unacked {
         let Self { context, delivery, received, settler, in_flight, .. } = self;
-        Unacked { context, delivery, received, settler, in_flight, held: None }
+        Unacked { context, delivery, received, settler, in_flight, held: None, unanswered: None }
     }
 
     pub(crate) fn policy(&self) -> &crate::RetryPolicy {

@@ -52,7 +52,7 @@ impl Attempt {
 
     fn wait(&self, wait: Wait, is_defer: bool, failure: Option<&Failure>) -> Settlement {
         let ledger = self.identified(self.delivery.ledger.waiting(failure, is_defer, wait.since));
-        let trace = self.chain.headers(&self.span);
+        let trace = self.chain.headers(self.span.context());
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
         let room = context.publishing.room();
         let properties = match context.contract.checked_wait_copy(&delivery, &ledger, wait, &trace, room) {
@@ -81,7 +81,7 @@ impl Attempt {
 
     fn park(&self, reason: Reason, failure: Option<&Failure>, since: Timestamp) -> Settlement {
         let (ledger, trace) =
-            (self.identified(self.delivery.ledger.after(failure, since)), self.chain.headers(&self.span));
+            (self.identified(self.delivery.ledger.after(failure, since)), self.chain.headers(self.span.context()));
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
         let destination = context.config.parked.clone();
         let (exchange, routing_key) = (context.addresses.park.clone(), context.addresses.queue.clone());

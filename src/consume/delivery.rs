@@ -25,7 +25,7 @@ use crate::wait::jitter::Draw;
 /// message that will be redelivered. Returns a delivery that it has not settled. `handler_ended` is not called for one that waits in this
 /// process: others could start between that call and the hold.
 pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<GivenBack>)) -> Option<Left> {
-    let attempt = Attempt::open(unacked);
+    let attempt = Attempt::open(unacked).await;
     let mut decided = attempt.run().await;
     if let Some(wait) = attempt.holds(decided.decision, Timestamp::from(decided.at)) {
         return Some(Left::Waiting(attempt.keep(decided, wait)));
@@ -127,7 +127,10 @@ impl Attempt {
     /// What is known of the message when it comes again, if it goes back to its queue.
     fn given_back(&self, decision: Decision) -> Option<GivenBack> {
         let is_counted = match decision {
-            Decision::Requeue => true,
+            Decision::Requeue => {
+                self.context.tracer.requeued(&self.chain);
+                true
+            }
             Decision::Wait { path: Path::Return, .. } => false,
             Decision::Wait { .. } | Decision::Ack | Decision::Park(_) | Decision::Discard(_) => return None,
         };

@@ -68,7 +68,8 @@ impl Attempt {
         let ledger = delivery.ledger.held(failure, wait, is_defer, since);
         let due = Instant::now() + wait.map_or(Duration::ZERO, |wait| wait.due.since(since));
         let delivery = Arc::new(Delivery { ledger, ..Arc::unwrap_or_clone(delivery) });
-        let held = Some(Box::new(chain.next(&span)));
-        Held { unacked: Unacked { context, delivery, received, settler, in_flight, held }, due }
+        let held = Some(Box::new(chain.next(span.context(), wait.is_some())));
+        let unacked = Unacked { context, delivery, received, settler, in_flight, held, unanswered: None };
+        Held { unacked, due }
     }
 }

@@ -192,7 +192,8 @@ impl Intake {
         let result = change(&mut inbox, now);
         let mut started = Vec::new();
         if !self.stopping.load(Ordering::Relaxed) {
-            while let Some((queue, ticket, unacked)) = inbox.start(now) {
+            while let Some((queue, ticket, mut unacked)) = inbox.start(now) {
+                unacked.unanswered = inbox.unanswered(&ticket);
                 if unacked.context.config.order.is_kept() {
                     // Under the lock: whoever sees that it has started must also see its task.
                     self.tasks[queue.position()].send_modify(|tasks| *tasks += 1);

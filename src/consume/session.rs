@@ -341,6 +341,7 @@ impl<'a> Session<'a> {
             in_flight: InFlight::new(context.clone()),
             context,
             held: None,
+            unanswered: None,
         }
     }
 

@@ -126,6 +126,9 @@
 //! classes, and each `Publisher` 50 destinations; the rest is reported as `_OTHER`. There are no ids, and no routing keys but
 //! the names of queues.
 
+pub(crate) mod chain;
+pub(crate) mod flush;
+pub(crate) mod ids;
 pub(crate) mod metrics;
 #[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
 pub(crate) mod names;
@@ -135,9 +138,11 @@ pub(crate) mod producer;
 #[cfg(feature = "monitoring")]
 pub(crate) mod prometheus;
 pub(crate) mod propagation;
+mod recorded;
 pub(crate) mod spans;
 pub(crate) mod values;
 
+pub use flush::flush_with;
 #[cfg(feature = "otlp")]
-pub use otlp::{Builder, FlushError, InitError, Telemetry, builder, init, resource};
+pub use otlp::{Builder, ChainIds, FlushError, InitError, Telemetry, builder, init, resource};
 pub use propagation::current_headers;

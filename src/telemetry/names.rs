@@ -31,6 +31,12 @@ pub const LATENESS_MS: &str = "rehop.lateness_ms";
 pub const CHAIN_ID: &str = "rehop.chain_id";
 /// True on the failure after which the message gets no further attempt.
 pub const FINAL: &str = "rehop.final";
+/// How many deliveries before this one ended without an answer.
+pub const UNANSWERED: &str = "rehop.unanswered";
+/// How often the queue may deliver a message again.
+pub const DELIVERY_LIMIT: &str = "rehop.delivery_limit";
+/// True if the broker parks the message unless this delivery is answered.
+pub const LAST_DELIVERY: &str = "rehop.last_delivery";
 /// True if the clocks of two machines disagreed and a time had to be adjusted.
 pub const CLOCK_SKEW: &str = "rehop.clock_skew";
 /// A queue in which messages rest: parked ones, and for an operator also stray and discarded ones.
@@ -39,6 +45,26 @@ pub const PARKED_QUEUE: &str = "rehop.parked_queue";
 pub const OPERATION: &str = "rehop.operation";
 /// Names the replay or edit that sent a message back.
 pub const REPLAY_RUN: &str = "rehop.replay_run";
+/// Who replayed or edited.
+pub const OPERATOR: &str = "rehop.operator";
+/// Why, in the operator's words.
+pub const WHY: &str = "rehop.why";
+/// Which messages an operator meant.
+pub const SELECTION: &str = "rehop.selection";
+/// How many of an operator's messages were selected.
+pub const MATCHED: &str = "rehop.matched";
+/// How many of them were sent.
+pub const SENT: &str = "rehop.sent";
+/// How many of these were handled.
+pub const HANDLED: &str = "rehop.handled";
+/// How many of these were parked again.
+pub const PARKED_AGAIN: &str = "rehop.parked_again";
+/// The fate of how many of these is not known.
+pub const UNKNOWN: &str = "rehop.unknown";
+/// How many of the selected ones were not sent.
+pub const STAYED: &str = "rehop.stayed";
+/// Why an operation ended before it had sent all.
+pub const STOPPED: &str = "rehop.stopped";
 pub const NAMESPACE: &str = "rehop.namespace";
 
 pub const SENT_MESSAGES: &str = "messaging.client.sent.messages";

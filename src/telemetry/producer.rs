@@ -1,15 +1,17 @@
 //! The span and the metrics of a message that a service publishes. The span is the parent of the chain's attempts.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue, global};
 
-use super::{names, propagation};
+use super::{names, propagation, spans};
 
 /// From the call until the confirm. It ends when it is dropped.
 pub(crate) struct PublishSpan {
     context: Context,
+    started: SystemTime,
 }
 
 impl PublishSpan {
@@ -34,8 +36,9 @@ impl PublishSpan {
                 KeyValue::new(names::SERVER_PORT, i64::from(server.1)),
             ]);
         let parent = Context::current();
-        let span = tracer.build_with_context(builder, &parent);
-        Self { context: parent.with_span(span) }
+        let started = SystemTime::now();
+        let span = tracer.build_with_context(builder.with_start_time(started), &parent);
+        Self { context: parent.with_span(span), started }
     }
 
     /// The headers that make the message's attempts children of this span.
@@ -51,6 +54,6 @@ impl PublishSpan {
 
 impl Drop for PublishSpan {
     fn drop(&mut self) {
-        self.context.span().end();
+        self.context.span().end_with_timestamp(spans::ended(self.started));
     }
 }

@@ -1,25 +1,26 @@
-//! The spans of a chain. They are flat: every attempt and every wait is a child of the producer's context.
+//! The spans of a chain: the attempts before its first wait are children of the producer's context. Each wait is in the same trace and has
+//! no parent, and the attempts after it are below it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::global::{self, BoxedTracer};
-use opentelemetry::trace::{Link, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceState, Tracer};
+use opentelemetry::trace::{Link, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 
-use super::names;
-use super::propagation::{self, Incoming};
+use super::chain::Chain;
+use super::recorded::RecordedWaits;
+use super::{ids, names};
 use crate::failure::Failure;
-use crate::message::{Delivery, HeaderValue};
+use crate::message::Delivery;
 use crate::retry::decision::Reason;
 use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
 use crate::retry::outcome::Outcome;
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wait::ladder::legs;
-use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
-use crate::wire::{Ignored, TraceHeaders};
+use crate::wire::Ignored;
 
 /// One queue's tracer, with the attributes that its spans share.
 #[derive(Clone)]
@@ -29,23 +30,17 @@ pub(crate) struct QueueTracer {
     process: String,
     common: Arc<[KeyValue]>,
     max_age: Duration,
+    /// The waits of the messages that have gone back to the queue.
+    requeued: Arc<RecordedWaits>,
 }
 
-/// A chain as this delivery continues it.
-#[derive(Debug, Clone)]
-pub(crate) struct Chain {
-    /// Parent of this delivery's spans.
-    parent: Context,
-    /// What they link to: the previous attempt, and the old trace after a split.
-    links: Vec<SpanContext>,
-    /// Whether the producer gave no context. Then the first span becomes the root, and the first hop stores it.
-    rootless: bool,
-    /// When the present trace began. Without a split, this is when the chain was first seen.
-    since: Timestamp,
-    first_seen: Timestamp,
-    baggage: Option<String>,
-    /// Identifies the chain on every span.
-    pub(crate) id: Cow<'static, str>,
+/// What is known of a delivery that came back without an answer: its process died or lost its connection, or another process gave it back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CameBack {
+    /// How many deliveries before this one ended so.
+    pub(crate) unanswered: u32,
+    /// How often the queue may deliver the message again, if it counts that.
+    pub(crate) limit: Option<u32>,
 }
 
 impl QueueTracer {
@@ -65,44 +60,39 @@ impl QueueTracer {
             process: format!("process {queue}"),
             common: common.into(),
             max_age,
+            requeued: Arc::default(),
         }
     }
 
     /// Reads the chain's context. A chain older than the limit continues in a new trace that links back.
     pub(crate) fn chain(&self, delivery: &Delivery, now: Timestamp, ignored: &mut Vec<Ignored>) -> Chain {
-        let Incoming { parent, baggage } = propagation::read(delivery, ignored);
-        let is_copy = delivery.ledger.is_copy;
-        let text = |name| if is_copy { delivery.header(name).map(HeaderValue::of) } else { None };
-        // After a first attempt that was the root, the previous attempt is the parent itself.
-        let previous = text(PREVIOUS_ATTEMPT)
-            .and_then(|value| propagation::parse(value.as_text()?, TraceState::default()))
-            .filter(|previous| parent.as_ref().is_none_or(|parent| parent.span_id() != previous.span_id()));
-        let since = text(TRACED_SINCE)
-            .and_then(|value| value.as_text()?.parse().ok())
-            .map_or(delivery.ledger.first_seen, Timestamp::from_millis);
-        let first_seen = delivery.ledger.first_seen;
-        let id = chain_id(delivery, parent.as_ref());
-        let mut links: Vec<_> = previous.into_iter().collect();
-        let split = now.since(since) > self.max_age;
-        let parent = match parent {
-            Some(origin) if split => {
-                links.insert(0, origin);
-                None
-            }
-            parent => parent,
-        };
-        let since = if split { now } else { since };
-        let rootless = parent.is_none();
-        let context = parent.map_or_else(Context::new, |parent| Context::new().with_remote_span_context(parent));
-        Chain {
-            parent: propagation::with_baggage(context, baggage.as_deref()),
-            links,
-            rootless,
-            since,
-            first_seen,
-            baggage,
-            id,
+        Chain::read((delivery, &self.queue), (now, self.max_age), |attempt| self.requeued.take(attempt), ignored)
+    }
+
+    /// The message goes back to its queue. If it comes to this process again, its attempt is below the same wait.
+    pub(crate) fn requeued(&self, chain: &Chain) {
+        if let Some((attempt, wait)) = chain.recorded_wait() {
+            self.requeued.keep(attempt, wait);
         }
+    }
+
+    /// Builds the chain's next span. One that should be in a trace without a parent, and is not, is made a child instead: another
+    /// provider than that with rehop's id generator has made it.
+    fn build(&self, chain: &Chain, builder: SpanBuilder) -> Context {
+        if let Some(trace) = chain.trace {
+            let span = ids::within(trace, || self.tracer.build_with_context(builder.clone(), &chain.parent));
+            let context = chain.parent.with_span(span);
+            let built = context.span().span_context().clone();
+            if built.is_valid() && built.trace_id() == trace {
+                return context;
+            }
+            ids::unheard();
+        }
+        let parent = match &chain.origin {
+            Some(origin) if chain.trace.is_some() => chain.parent.with_remote_span_context(origin.clone()),
+            _ => chain.parent.clone(),
+        };
+        parent.with_span(self.tracer.build_with_context(builder, &parent))
     }
 
     fn start(&self, chain: &Chain, name: Cow<'static, str>, kind: SpanKind, attributes: Vec<KeyValue>) -> SpanBuilder {
@@ -113,9 +103,9 @@ impl QueueTracer {
         SpanBuilder::from_name(name).with_kind(kind).with_attributes(all)
     }
 
-    /// The backdated span of a wait that is over. Only for the first delivery after the wait: on a redelivery the span has
-    /// already been written.
-    pub(crate) fn waited(&self, chain: &Chain, delivery: &Delivery, queue: &str, received: Timestamp) {
+    /// The backdated span of a wait that is over, which the attempts after it are below. Only for the first delivery after the wait: on a
+    /// redelivery the span has already been written.
+    pub(crate) fn waited(&self, chain: &mut Chain, delivery: &Delivery, queue: &str, received: Timestamp) {
         let Some(wait) = delivery.ledger.wait else { return };
         let mut attributes = vec![
             KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
@@ -133,8 +123,42 @@ impl QueueTracer {
         let builder = self
             .start(chain, Cow::Owned(format!("wait {queue}")), SpanKind::Internal, attributes)
             .with_start_time(SystemTime::from(started));
-        let context = chain.parent.with_span(self.tracer.build_with_context(builder, &chain.parent));
+        let context = self.build(chain, builder);
         context.span().end_with_timestamp(SystemTime::from(received));
+        chain.waited(context.span().span_context());
+    }
+
+    /// The span of a delivery that came back without an answer, before its handler starts: if the process dies, nothing else tells of it. It
+    /// has no length, and the attempt is below it. Returns whether it is recorded.
+    pub(crate) fn came_back(&self, chain: &mut Chain, delivery: &Delivery, CameBack { unanswered, limit }: CameBack) -> bool {
+        let ledger = &delivery.ledger;
+        let is_last = limit.is_some_and(|limit| ledger.redeliveries.unwrap_or(0) >= limit);
+        let mut attributes = vec![
+            KeyValue::new(names::OPERATION_NAME, "receive"),
+            KeyValue::new(names::OPERATION_TYPE, "receive"),
+            KeyValue::new(names::DESTINATION_NAME, self.queue.clone()),
+            KeyValue::new(names::ATTEMPT, i64::from(ledger.attempt())),
+            KeyValue::new(names::HOP, i64::from(ledger.hop)),
+            KeyValue::new(names::UNANSWERED, i64::from(unanswered)),
+            KeyValue::new(names::LAST_DELIVERY, is_last),
+            KeyValue::new(names::ERROR_TYPE, "unanswered"),
+        ];
+        attributes.extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
+        let now = SystemTime::now();
+        let builder = self
+            .start(chain, Cow::Owned(format!("receive {}", self.queue)), SpanKind::Client, attributes)
+            .with_start_time(now);
+        let context = self.build(chain, builder);
+        let span = context.span();
+        let is_recorded = span.is_recording();
+        let deliveries = if unanswered == 1 { "1 delivery".to_owned() } else { format!("{unanswered} deliveries") };
+        let last = if is_last { "; without one to this, the broker parks the message" } else { "" };
+        span.set_status(Status::error(format!("{deliveries} before this ended without an answer{last}")));
+        span.end_with_timestamp(now);
+        if is_recorded {
+            chain.came_back(span.span_context());
+        }
+        is_recorded
     }
 
     /// Opens the span of an attempt, or of a decision without an attempt.
@@ -145,10 +169,15 @@ impl QueueTracer {
             KeyValue::new(names::ATTEMPT, i64::from(delivery.ledger.attempt())),
             KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
         ];
-        let links = chain.links.iter().map(|context| Link::with_context(context.clone())).collect();
-        let builder =
-            self.start(chain, Cow::Owned(self.process.clone()), SpanKind::Consumer, attributes).with_links(links);
-        let context = chain.parent.with_span(self.tracer.build_with_context(builder, &chain.parent));
+        let started = SystemTime::now();
+        // Jaeger shows a span that links to its parent as one that follows from it, and no longer as its child (2.20).
+        let parent = chain.parent.span().span_context().span_id();
+        let links = chain.links.iter().filter(|link| link.span_id() != parent);
+        let builder = self
+            .start(chain, Cow::Owned(self.process.clone()), SpanKind::Consumer, attributes)
+            .with_start_time(started)
+            .with_links(links.cloned().map(Link::with_context).collect());
+        let context = self.build(chain, builder);
         let span = context.span();
         if span.is_recording() {
             let (exchange, routing_key) = (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
@@ -168,7 +197,7 @@ impl QueueTracer {
             );
             span.set_attributes(attributes);
         }
-        ProcessSpan { context }
+        ProcessSpan { context, started }
     }
 
     /// The span of a settlement or a copy, a child of the attempt that led to it. An unsampled attempt has none, because these
@@ -181,7 +210,7 @@ impl QueueTracer {
         destination: &str,
     ) -> ClientSpan {
         if !process.context.span().span_context().is_sampled() {
-            return ClientSpan { context: None };
+            return ClientSpan { context: None, started: SystemTime::UNIX_EPOCH };
         }
         let kind = if operation == "send" { "send" } else { "settle" };
         let attributes = vec![
@@ -191,73 +220,19 @@ impl QueueTracer {
         ];
         let mut builder =
             self.start(chain, Cow::Owned(format!("{operation} {destination}")), SpanKind::Client, attributes);
-        // Where the attempt is the chain's root, it is also the parent. Jaeger shows a span that links to its parent as one that follows
-        // from it, and no longer as its child (2.20).
-        let origin = chain.parent.span().span_context().clone();
-        if operation == "send" && origin.is_valid() {
+        if let Some(origin) = chain.origin.clone().filter(|_| operation == "send") {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
-        let span = self.tracer.build_with_context(builder, &process.context);
-        ClientSpan { context: Some(process.context.with_span(span)) }
-    }
-}
-
-impl Chain {
-    /// The chain of the next attempt, if this process makes it: what a copy would carry in its headers.
-    pub(crate) fn next(&self, process: &ProcessSpan) -> Self {
-        let attempt = process.context.span().span_context().clone();
-        let recorded = attempt.is_valid() && attempt.span_id() != self.parent.span().span_context().span_id();
-        let parent = match self.rootless && attempt.is_valid() {
-            true => propagation::with_baggage(
-                Context::new().with_remote_span_context(attempt.clone()),
-                self.baggage.as_deref(),
-            ),
-            false => self.parent.clone(),
-        };
-        // After a first attempt that was the root, the previous attempt is the parent itself.
-        let links = if recorded && !self.rootless { vec![attempt.clone()] } else { Vec::new() };
-        Self { parent, links, rootless: self.rootless && !attempt.is_valid(), ..self.clone() }
-    }
-
-    /// The headers of a copy: the parent of the next spans, and the attempt that made the copy.
-    pub(crate) fn headers(&self, process: &ProcessSpan) -> TraceHeaders {
-        let span = process.context.span();
-        let attempt = span.span_context();
-        let mut headers = if self.rootless {
-            propagation::headers_of(&Context::new().with_remote_span_context(attempt.clone()))
-        } else {
-            let origin = self.parent.span().span_context().clone();
-            propagation::headers_of(&Context::new().with_remote_span_context(origin))
-        };
-        if let Some(baggage) = &self.baggage {
-            headers.push((BAGGAGE, baggage.clone()));
-        }
-        // If nothing is recorded, the attempt's context is its parent's.
-        if attempt.is_valid() && attempt.span_id() != self.parent.span().span_context().span_id() {
-            headers.push((PREVIOUS_ATTEMPT, propagation::format(attempt)));
-        }
-        if self.since != self.first_seen {
-            headers.push((TRACED_SINCE, self.since.as_millis().to_string()));
-        }
-        TraceHeaders(headers)
-    }
-}
-
-/// The id in the header, else one that is the same on each delivery, else a new one.
-fn chain_id(delivery: &Delivery, parent: Option<&SpanContext>) -> Cow<'static, str> {
-    if let Some(id) = &delivery.ledger.chain_id {
-        return Cow::Owned(id.clone());
-    }
-    match (parent, delivery.properties.message_id()) {
-        (Some(parent), _) => Cow::Owned(format!("{}-{}", parent.trace_id(), parent.span_id())),
-        (None, Some(id)) if !id.as_str().is_empty() => Cow::Owned(id.to_string()),
-        (None, _) => Cow::Owned(format!("{:016x}", rand::random::<u64>())),
+        let started = SystemTime::now();
+        let span = self.tracer.build_with_context(builder.with_start_time(started), &process.context);
+        ClientSpan { context: Some(process.context.with_span(span)), started }
     }
 }
 
 /// The span of one attempt, and the context that its handler runs in.
 pub(crate) struct ProcessSpan {
     context: Context,
+    started: SystemTime,
 }
 
 impl ProcessSpan {
@@ -289,13 +264,14 @@ impl ProcessSpan {
                 span.set_status(Status::error(cut(text, MAX_MESSAGE_BYTES).to_owned()));
             }
         }
-        span.end_with_timestamp(decided_at);
+        span.end_with_timestamp(decided_at.max(self.started));
     }
 }
 
 /// The span of one settlement or copy, if it is sampled. It ends when it is dropped.
 pub(crate) struct ClientSpan {
     context: Option<Context>,
+    started: SystemTime,
 }
 
 impl ClientSpan {
@@ -310,9 +286,14 @@ impl ClientSpan {
 impl Drop for ClientSpan {
     fn drop(&mut self) {
         if let Some(context) = &self.context {
-            context.span().end();
+            context.span().end_with_timestamp(ended(self.started));
         }
     }
+}
+
+/// Now, for a span that began at this time. A clock that was set back ends no span before its start.
+pub(crate) fn ended(started: SystemTime) -> SystemTime {
+    SystemTime::now().max(started)
 }
 
 fn millis(duration: Duration) -> i64 {

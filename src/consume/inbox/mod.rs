@@ -271,6 +271,13 @@ impl<T> Inbox<T> {
         Some((QueueIndex(queue), Ticket(number), item))
     }
 
+    /// How many deliveries of a started suspect ended without an answer before this one, as far as this process can tell: its own handlers
+    /// gave none of them back.
+    pub(crate) fn unanswered(&self, ticket: &Ticket) -> Option<u32> {
+        let running = self.running.get(&ticket.0).filter(|running| running.is_suspect)?;
+        Some(running.redeliveries.unanswered()).filter(|unanswered| *unanswered > 0)
+    }
+
     /// The handler has ended, and with it the danger. Its slot stays taken until the delivery is settled, which may have to
     /// wait for the broker to confirm a copy.
     pub(crate) fn handler_ended(&mut self, ticket: &Ticket, now: Instant) {

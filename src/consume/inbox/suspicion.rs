@@ -39,6 +39,11 @@ impl Redeliveries {
         self.count.saturating_sub(self.requeued).saturating_sub(self.excused)
     }
 
+    /// Without those that came back because this process's handlers gave them back.
+    pub(super) fn unanswered(self) -> u32 {
+        self.count.saturating_sub(self.requeued)
+    }
+
     pub(super) fn and_requeued(self) -> Self {
         Self { count: self.count.saturating_add(1), requeued: self.requeued.saturating_add(1), ..self }
     }

@@ -4,6 +4,7 @@ mod environment;
 mod error;
 mod exporters;
 mod health;
+mod ids;
 mod layer;
 mod resource;
 
@@ -25,8 +26,10 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
 pub use error::{FlushError, InitError};
+pub use ids::ChainIds;
 pub use resource::resource;
 
+use crate::telemetry::flush::flush_with;
 use environment::{Environment, Signal};
 use exporters::Exporters;
 use health::Health;
@@ -147,7 +150,9 @@ impl Builder {
             let (spans, metrics, logs) = (exporters.spans()?, exporters.metrics()?, exporters.logs()?);
             telemetry.runtime = exporters.into_runtime().map(KeptRuntime::new);
             if spans.is_some() || !self.processors.is_empty() {
-                let mut builder = SdkTracerProvider::builder().with_resource(resource.clone());
+                let mut builder = SdkTracerProvider::builder()
+                    .with_resource(resource.clone())
+                    .with_id_generator(ChainIds::new());
                 for add in self.processors {
                     builder = add(builder);
                 }
@@ -219,6 +224,9 @@ impl Telemetry {
     fn make_global(&self, propagators: &[String]) {
         if let Some(provider) = &self.traces {
             global::set_tracer_provider(provider.clone());
+            let provider = provider.clone();
+            // How it went is in the exporter's own log lines.
+            flush_with(move || drop(provider.force_flush()));
         }
         if let Some(provider) = &self.metrics {
             global::set_meter_provider(provider.clone());

@@ -1,0 +1,201 @@
+//! A chain as one delivery continues it: which trace its spans are in, what they hang below, and what its copies carry.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceId, TraceState};
+
+use super::ids;
+use super::propagation::{self, Incoming};
+use crate::message::{Delivery, HeaderValue};
+use crate::timestamp::Timestamp;
+use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
+use crate::wire::{Ignored, TraceHeaders};
+
+/// A chain as this delivery continues it.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain {
+    /// What the next span hangs below, if anything, and the baggage.
+    pub(super) parent: Context,
+    /// The trace of a next span that has no parent.
+    pub(super) trace: Option<TraceId>,
+    /// The context that copies carry: the producer's, or that of the trace's first span.
+    pub(super) origin: Option<SpanContext>,
+    /// What the attempt links to: the previous attempt, and the old trace after a split.
+    pub(super) links: Vec<SpanContext>,
+    /// The attempt before the wait that this process has recorded. A later attempt after the same wait knows it by this.
+    waited_after: Option<SpanId>,
+    /// When the present trace began. Without a split, this is when the chain was first seen.
+    since: Timestamp,
+    first_seen: Timestamp,
+    baggage: Option<String>,
+    /// Identifies the chain on every span.
+    pub(crate) id: Cow<'static, str>,
+}
+
+impl Chain {
+    /// Reads the chain's context. A chain older than `max_age` continues in a new trace that links back. `recorded` is the wait after this
+    /// attempt, if this process has recorded it.
+    pub(super) fn read(
+        (delivery, queue): (&Delivery, &str),
+        (now, max_age): (Timestamp, Duration),
+        recorded: impl FnOnce(SpanId) -> Option<SpanContext>,
+        ignored: &mut Vec<Ignored>,
+    ) -> Self {
+        let Incoming { parent: origin, baggage } = propagation::read(delivery, ignored);
+        let ledger = &delivery.ledger;
+        let text = |name| if ledger.is_copy { delivery.header(name).map(HeaderValue::of) } else { None };
+        let previous = text(PREVIOUS_ATTEMPT)
+            .and_then(|value| propagation::parse(value.as_text()?, TraceState::default()));
+        let first_seen = ledger.first_seen;
+        let since = text(TRACED_SINCE)
+            .and_then(|value| value.as_text()?.parse().ok())
+            .map_or(first_seen, Timestamp::from_millis);
+        let mut chain = Self {
+            parent: propagation::with_baggage(Context::new(), baggage.as_deref()),
+            trace: None,
+            origin: None,
+            links: Vec::new(),
+            waited_after: None,
+            since,
+            first_seen,
+            id: chain_id(delivery, origin.as_ref()),
+            baggage,
+        };
+        match origin {
+            Some(origin) if now.since(since) > max_age => {
+                // Several processes may begin it: each that gets this copy before the next one is written.
+                let old = [origin.trace_id().to_bytes().to_vec(), since.as_millis().to_be_bytes().to_vec()];
+                let last = previous.as_ref().map_or_else(Vec::new, |attempt| attempt.span_id().to_bytes().to_vec());
+                chain.trace = Some(ids::computed(&[&old[0], &old[1], &last])).filter(|_| ids::are_chosen());
+                chain.since = now;
+                chain.links = std::iter::once(origin).chain(previous).collect();
+            }
+            Some(origin) => {
+                // A redelivery follows an attempt that nothing in the message names.
+                let known = previous.as_ref().map(SpanContext::span_id).filter(|_| delivery.redelivered);
+                chain.links = previous.into_iter().filter(|_| !delivery.redelivered).collect();
+                if let Some((attempt, wait)) = known.and_then(|attempt| Some((attempt, recorded(attempt)?))) {
+                    chain.below(wait);
+                    chain.waited_after = Some(attempt);
+                } else if ledger.is_copy || ledger.hop > 0 {
+                    chain.beside(&origin);
+                } else {
+                    chain.below(origin.clone());
+                }
+                chain.origin = Some(origin);
+            }
+            None => {
+                let (id, at) = (delivery.properties.message_id(), *delivery.properties.timestamp());
+                let trace = ids::of_message(queue, id.as_ref().map(|id| id.as_str()), at);
+                chain.trace = trace.filter(|_| ids::are_chosen());
+                chain.links = previous.into_iter().collect();
+            }
+        }
+        chain
+    }
+
+    /// The next span is a child of this one.
+    pub(super) fn below(&mut self, span: SpanContext) {
+        self.parent = propagation::with_baggage(Context::new(), self.baggage.as_deref()).with_remote_span_context(span);
+        self.trace = None;
+    }
+
+    /// The next span is in this span's trace and below no span, because the clock of what it would be below may be another one. That takes
+    /// an id generator that can do it. What is not recorded is passed on as it came.
+    fn beside(&mut self, span: &SpanContext) {
+        self.below(span.clone());
+        if ids::are_chosen() && span.is_sampled() {
+            // Samplers see the decision and the state of the trace, but no parent.
+            let state = span.trace_state().clone();
+            let trace = SpanContext::new(span.trace_id(), SpanId::INVALID, span.trace_flags(), true, state);
+            self.below(trace);
+            self.trace = Some(span.trace_id());
+        }
+    }
+
+    /// The attempts that follow are below the wait that this process has recorded.
+    pub(super) fn waited(&mut self, wait: &SpanContext) {
+        if !wait.is_valid() {
+            return;
+        }
+        // In a new trace, it is the first span.
+        self.origin.get_or_insert_with(|| wait.clone());
+        self.waited_after = self.links.last().map(SpanContext::span_id);
+        self.below(wait.clone());
+    }
+
+    /// The attempt is below the span of its delivery.
+    pub(super) fn came_back(&mut self, delivery: &SpanContext) {
+        self.origin.get_or_insert_with(|| delivery.clone());
+        self.waited_after = None;
+        self.below(delivery.clone());
+    }
+
+    /// The attempt before the wait that the attempts are below, and that wait.
+    pub(super) fn recorded_wait(&self) -> Option<(SpanId, SpanContext)> {
+        Some((self.waited_after?, self.parent.span().span_context().clone()))
+    }
+
+    /// The attempt's span is the first one of its trace.
+    fn begins_with(&self, attempt: &SpanContext) -> Option<SpanContext> {
+        self.origin.is_none().then(|| attempt.clone()).filter(SpanContext::is_valid)
+    }
+
+    /// Whether the span was recorded. Without a provider, its context is its parent's.
+    fn is_recorded(&self, span: &SpanContext) -> bool {
+        let other = |context: &SpanContext| context.span_id() != span.span_id();
+        span.is_valid() && other(self.parent.span().span_context()) && self.origin.as_ref().is_none_or(other)
+    }
+
+    /// The chain of the next attempt, if this process makes it: what a copy would carry in its headers. `attempt` has the span of this one.
+    /// Without a wait, the next one is beside this one, below the same span.
+    pub(crate) fn next(&self, attempt: &Context, waits: bool) -> Self {
+        let attempt = attempt.span().span_context().clone();
+        let mut next = self.clone();
+        next.links = if self.is_recorded(&attempt) { vec![attempt.clone()] } else { Vec::new() };
+        next.origin = self.origin.clone().or_else(|| self.begins_with(&attempt));
+        match &next.origin.clone() {
+            Some(origin) if waits => {
+                next.beside(origin);
+                next.waited_after = None;
+            }
+            Some(_) if self.origin.is_none() || self.trace.is_some() => next.below(attempt),
+            _ => {}
+        }
+        next
+    }
+
+    /// The headers of a copy: the parent of the next spans, and the attempt that made the copy.
+    pub(crate) fn headers(&self, attempt: &Context) -> TraceHeaders {
+        let span = attempt.span();
+        let attempt = span.span_context();
+        let origin = self.origin.clone().or_else(|| self.begins_with(attempt));
+        let mut headers = origin.map_or_else(Vec::new, |origin| {
+            propagation::headers_of(&Context::new().with_remote_span_context(origin))
+        });
+        if let Some(baggage) = &self.baggage {
+            headers.push((BAGGAGE, baggage.clone()));
+        }
+        if self.is_recorded(attempt) {
+            headers.push((PREVIOUS_ATTEMPT, propagation::format(attempt)));
+        }
+        if self.since != self.first_seen {
+            headers.push((TRACED_SINCE, self.since.as_millis().to_string()));
+        }
+        TraceHeaders(headers)
+    }
+}
+
+/// The id in the header, else one that is the same on each delivery, else a new one.
+fn chain_id(delivery: &Delivery, parent: Option<&SpanContext>) -> Cow<'static, str> {
+    if let Some(id) = &delivery.ledger.chain_id {
+        return Cow::Owned(id.clone());
+    }
+    match (parent, delivery.properties.message_id()) {
+        (Some(parent), _) => Cow::Owned(format!("{}-{}", parent.trace_id(), parent.span_id())),
+        (None, Some(id)) if !id.as_str().is_empty() => Cow::Owned(id.to_string()),
+        (None, _) => Cow::Owned(format!("{:016x}", rand::random::<u64>())),
+    }
+}
