@@ -17,7 +17,6 @@ pub use crate::message::Address;
 pub use crate::retry::ledger::{Replay, cut};
 pub use crate::settings::address::{InvalidUrl, uris};
 pub use crate::settings::resolve::{QueueConfig, Resolved};
-pub use crate::telemetry::propagation::parse as parse_traceparent;
 pub use crate::telemetry::values::Values;
 pub use crate::topology::{CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, discarded};
 pub use crate::wire::{HeadersTooLarge, Room, names, parked as at_rest, receipt, table_size};
@@ -25,4 +24,9 @@ pub use crate::wire::{HeadersTooLarge, Room, names, parked as at_rest, receipt, 
 /// The names of attributes and metrics.
 pub mod attributes {
     pub use crate::telemetry::names::*;
+}
+
+/// The rest of a message in the trace of its chain.
+pub mod rested {
+    pub use crate::telemetry::rested::{TraceOf, build};
 }

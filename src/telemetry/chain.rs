@@ -102,17 +102,10 @@ impl Chain {
         self.trace = None;
     }
 
-    /// The next span is in this span's trace and below no span, because the clock of what it would be below may be another one. That takes
-    /// an id generator that can do it. What is not recorded is passed on as it came.
+    /// The next span is in this span's trace and below no span, because the clock of what it would be below may be another one.
     fn beside(&mut self, span: &SpanContext) {
-        self.below(span.clone());
-        if ids::are_chosen() && span.is_sampled() {
-            // Samplers see the decision and the state of the trace, but no parent.
-            let state = span.trace_state().clone();
-            let trace = SpanContext::new(span.trace_id(), SpanId::INVALID, span.trace_flags(), true, state);
-            self.below(trace);
-            self.trace = Some(span.trace_id());
-        }
+        let context = propagation::with_baggage(Context::new(), self.baggage.as_deref());
+        (self.parent, self.trace) = ids::beside(span, &context);
     }
 
     /// The attempts that follow are below the wait that this process has recorded.

@@ -7,7 +7,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use opentelemetry::trace::TraceId;
+use opentelemetry::Context;
+use opentelemetry::global::BoxedTracer;
+use opentelemetry::trace::{SpanBuilder, SpanContext, SpanId, TraceContextExt, TraceId, Tracer};
 
 thread_local! {
     static NEXT: Cell<Option<TraceId>> = const { Cell::new(None) };
@@ -27,13 +29,8 @@ pub(crate) fn are_chosen() -> bool {
     IS_HEARD.load(Ordering::Relaxed)
 }
 
-/// A span is not in its trace: another provider than that with the generator made it.
-pub(crate) fn unheard() {
-    IS_HEARD.store(false, Ordering::Relaxed);
-}
-
 /// A span without a parent that is built in `build` is in this trace.
-pub(crate) fn within<R>(trace: TraceId, build: impl FnOnce() -> R) -> R {
+fn within<R>(trace: TraceId, build: impl FnOnce() -> R) -> R {
     struct Reset(Option<TraceId>);
     impl Drop for Reset {
         fn drop(&mut self) {
@@ -72,6 +69,43 @@ fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     number ^ (number >> 31)
+}
+
+/// A context for spans in this span's trace that are below no span, and that trace, if that can be done. Otherwise they are its children.
+pub(crate) fn beside(span: &SpanContext, context: &Context) -> (Context, Option<TraceId>) {
+    // What is not recorded is passed on as it came.
+    if !are_chosen() || !span.is_sampled() {
+        return (context.with_remote_span_context(span.clone()), None);
+    }
+    // Samplers see the decision and the state of the trace, but no parent.
+    let state = span.trace_state().clone();
+    let trace = SpanContext::new(span.trace_id(), SpanId::INVALID, span.trace_flags(), true, state);
+    (context.with_remote_span_context(trace), Some(span.trace_id()))
+}
+
+/// Builds a span below `parent` or, if it has no span, in this trace. One that is in another trace then, because another provider than that
+/// with the generator made it, is built once more, as a child of `origin`.
+pub(crate) fn build(
+    tracer: &BoxedTracer,
+    builder: SpanBuilder,
+    parent: &Context,
+    (trace, origin): (Option<TraceId>, Option<&SpanContext>),
+) -> Context {
+    let Some(trace) = trace else { return parent.with_span(tracer.build_with_context(builder, parent)) };
+    let context = parent.with_span(within(trace, || tracer.build_with_context(builder.clone(), parent)));
+    let built = context.span().span_context().clone();
+    if built.is_valid() && built.trace_id() == trace {
+        return context;
+    }
+    IS_HEARD.store(false, Ordering::Relaxed);
+    match origin {
+        Some(origin) => {
+            let parent = parent.with_remote_span_context(origin.clone());
+            parent.with_span(tracer.build_with_context(builder, &parent))
+        }
+        // It is the first span of a trace, whatever that is.
+        None => context,
+    }
 }
 
 /// The trace of a message whose producer has none, if the message can be told from others: an id that its producer gave it. A producer

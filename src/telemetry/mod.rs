@@ -139,6 +139,7 @@ pub(crate) mod producer;
 pub(crate) mod prometheus;
 pub(crate) mod propagation;
 mod recorded;
+pub(crate) mod rested;
 pub(crate) mod spans;
 pub(crate) mod values;
 

@@ -68,7 +68,7 @@ pub(crate) fn read(delivery: &Delivery, ignored: &mut Vec<Ignored>) -> Incoming 
 }
 
 /// Reads `00-<trace id>-<span id>-<flags>`. A later version may have more fields after these.
-pub fn parse(traceparent: &str, state: TraceState) -> Option<SpanContext> {
+pub(crate) fn parse(traceparent: &str, state: TraceState) -> Option<SpanContext> {
     let hex = |text: &str, len| text.len() == len && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let mut parts = traceparent.trim().split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);

@@ -76,23 +76,8 @@ impl QueueTracer {
         }
     }
 
-    /// Builds the chain's next span. One that should be in a trace without a parent, and is not, is made a child instead: another
-    /// provider than that with rehop's id generator has made it.
     fn build(&self, chain: &Chain, builder: SpanBuilder) -> Context {
-        if let Some(trace) = chain.trace {
-            let span = ids::within(trace, || self.tracer.build_with_context(builder.clone(), &chain.parent));
-            let context = chain.parent.with_span(span);
-            let built = context.span().span_context().clone();
-            if built.is_valid() && built.trace_id() == trace {
-                return context;
-            }
-            ids::unheard();
-        }
-        let parent = match &chain.origin {
-            Some(origin) if chain.trace.is_some() => chain.parent.with_remote_span_context(origin.clone()),
-            _ => chain.parent.clone(),
-        };
-        parent.with_span(self.tracer.build_with_context(builder, &parent))
+        ids::build(&self.tracer, builder, &chain.parent, (chain.trace, chain.origin.as_ref()))
     }
 
     fn start(&self, chain: &Chain, name: Cow<'static, str>, kind: SpanKind, attributes: Vec<KeyValue>) -> SpanBuilder {

@@ -199,6 +199,15 @@ pub fn replayed(
     checked(properties(original, headers), room)
 }
 
+/// A replayed message with these trace headers too. It waits nowhere on its way, so they are within what its frame reserves for waits.
+pub fn traced(replayed: BasicProperties, trace: &[(&'static str, String)]) -> BasicProperties {
+    let mut headers = replayed.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+    for (name, value) in trace {
+        insert(&mut headers, name, text(value));
+    }
+    replayed.with_headers(FieldTable::from(headers))
+}
+
 /// Who discards a message, and from where.
 #[derive(Debug, Clone)]
 pub struct Discard<'a> {

@@ -1,5 +1,6 @@
 //! One chain's spans, as the collector received them, and a listing of them that a test can compare.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -7,6 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use rehop_testing::{Publish, eventually};
 
+use super::clocks::{self, Timed};
 use super::collector::attribute;
 use crate::support::{Fixture, SOON};
 use crate::{collector, flush};
@@ -45,6 +47,7 @@ impl Chain {
     /// Waits for this many spans of the producer's trace and returns them.
     pub(crate) async fn of(producer: &Producer, fixture: &Fixture, count: usize) -> Self {
         let spans = spans(&format!("{count} spans"), |span| hex(&span.trace_id) == producer.trace, count).await;
+        undoubted(&spans, &producer.span);
         Self { spans, producer: producer.span.clone(), namespace: fixture.namespace.name().to_owned() }
     }
 
@@ -55,6 +58,7 @@ impl Chain {
             attribute(&span.attributes, "messaging.destination.template").as_ref() == Some(&template)
         };
         let spans = spans(&format!("{count} spans"), is_ours, count).await;
+        undoubted(&spans, "");
         Self { spans, producer: String::new(), namespace: fixture.namespace.name().to_owned() }
     }
 
@@ -131,6 +135,36 @@ impl Chain {
                 None => span.name.clone(),
             },
             None => "unknown".to_owned(),
+        }
+    }
+}
+
+/// Jaeger doubts no clock if the producer and the service are on one host. If they are on two, however long the producer's span is, it doubts
+/// nothing but the attempts before the first wait, and what is below them.
+pub(crate) fn undoubted(spans: &[Span], producer: &str) {
+    let timed = |span: &Span| Timed {
+        id: hex(&span.span_id),
+        parent: hex(&span.parent_span_id),
+        host: "service".to_owned(),
+        start: span.start_time_unix_nano.into(),
+        end: span.end_time_unix_nano.into(),
+    };
+    for trace in spans.iter().map(|span| &span.trace_id).collect::<BTreeSet<_>>() {
+        let of_trace = || spans.iter().filter(|span| &span.trace_id == trace);
+        let begin = of_trace().map(|span| i128::from(span.start_time_unix_nano)).min().unwrap();
+        for (host, millis) in [("service", 12), ("producer", 0), ("producer", 12), ("producer", 150), ("producer", 60_000)] {
+            let (start, id) = (begin - 1, producer.to_owned());
+            let publish = Timed { id, parent: String::new(), host: host.to_owned(), start, end: start + millis * 1_000_000 };
+            let all: Vec<_> = of_trace().map(timed).chain([publish]).collect();
+            for (doubted, shift) in clocks::doubted(&all) {
+                let of = |id: &str| of_trace().find(|span| hex(&span.span_id) == id);
+                let mut top = of(doubted).unwrap();
+                while let Some(parent) = of(&hex(&top.parent_span_id)) {
+                    top = parent;
+                }
+                let is_early = attribute(&top.attributes, "rehop.hop").as_deref() == Some("0");
+                assert!(is_early && host == "producer", "{doubted} would be moved by {shift:?} below {top:?}");
+            }
         }
     }
 }

@@ -65,7 +65,7 @@ async fn a_defer_is_a_wait_that_follows_no_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn three_attempts_with_waits_are_one_flat_trace_under_the_producer() {
+async fn three_attempts_are_one_trace_in_which_each_is_below_the_wait_before_it() {
     let (fixture, producer) = (Fixture::new("three").await, Producer::new());
     let message = producer.message(&fixture).message_id("m-7").properties(|it| it.correlation_id = Some("c-7".into()));
     run(&fixture, message, 3, |attempt| if attempt < 3 { Err(Failure::transient("not yet")) } else { Ok(()) }).await;
@@ -75,13 +75,13 @@ async fn three_attempts_with_waits_are_one_flat_trace_under_the_producer() {
         "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=wait error=transient final=false\n\
          \x20 send ns.wait.100 CLIENT link=producer\n\
          \x20 ack ns.orders CLIENT\n\
-         wait ns.wait.100 INTERNAL parent=producer hop=1\n\
-         process ns.orders CONSUMER parent=producer attempt=2 hop=1 outcome=wait error=transient final=false link=attempt-1\n\
-         \x20 send ns.wait.200 CLIENT link=producer\n\
-         \x20 ack ns.orders CLIENT\n\
-         wait ns.wait.200 INTERNAL parent=producer hop=2\n\
-         process ns.orders CONSUMER parent=producer attempt=3 hop=2 outcome=ack link=attempt-2\n\
-         \x20 ack ns.orders CLIENT\n"
+         wait ns.wait.100 INTERNAL parent=none hop=1\n\
+         \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=wait error=transient final=false link=attempt-1\n\
+         \x20   send ns.wait.200 CLIENT link=producer\n\
+         \x20   ack ns.orders CLIENT\n\
+         wait ns.wait.200 INTERNAL parent=none hop=2\n\
+         \x20 process ns.orders CONSUMER attempt=3 hop=2 outcome=ack link=attempt-2\n\
+         \x20   ack ns.orders CLIENT\n"
     );
     let first = &chain.attempt(1).attributes;
     for (key, expected) in [
@@ -121,7 +121,7 @@ async fn three_attempts_with_waits_are_one_flat_trace_under_the_producer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requeues_and_a_wait_are_siblings() {
+async fn attempts_before_the_first_wait_are_below_the_producers_span() {
     let (mut fixture, producer) = (Fixture::new("requeues").await, Producer::new());
     fixture.settings.retry.immediate = Some(1);
     run(
@@ -140,10 +140,32 @@ async fn requeues_and_a_wait_are_siblings() {
          process ns.orders CONSUMER parent=producer attempt=2 hop=0 outcome=wait error=requeue final=false\n\
          \x20 send ns.wait.100 CLIENT link=producer\n\
          \x20 ack ns.orders CLIENT\n\
-         wait ns.wait.100 INTERNAL parent=producer hop=1\n\
-         process ns.orders CONSUMER parent=producer attempt=3 hop=1 outcome=ack link=attempt-2\n\
-         \x20 ack ns.orders CLIENT\n"
+         wait ns.wait.100 INTERNAL parent=none hop=1\n\
+         \x20 process ns.orders CONSUMER attempt=3 hop=1 outcome=ack link=attempt-2\n\
+         \x20   ack ns.orders CLIENT\n"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_was_requeued_after_a_wait_is_below_the_same_wait() {
+    let (mut fixture, producer) = (Fixture::new("requeued-later").await, Producer::new());
+    fixture.settings.retry.immediate = Some(1);
+    let message = producer.message(&fixture);
+    // Attempts 1 and 2 before the wait, 3 and 4 after it.
+    run(&fixture, message, 4, |attempt| if attempt < 4 { Err(Failure::transient("not yet")) } else { Ok(()) }).await;
+    let (before, after) = (
+        "process ns.orders CONSUMER parent=producer attempt=1 hop=0 outcome=requeue error=transient final=false\n\
+         \x20 reject ns.orders CLIENT\n\
+         process ns.orders CONSUMER parent=producer attempt=2 hop=0 outcome=wait error=transient final=false\n\
+         \x20 send ns.wait.100 CLIENT link=producer\n\
+         \x20 ack ns.orders CLIENT\n\
+         wait ns.wait.100 INTERNAL parent=none hop=1\n\
+         \x20 process ns.orders CONSUMER attempt=3 hop=1 outcome=requeue error=transient final=false link=attempt-2\n\
+         \x20   reject ns.orders CLIENT\n",
+        "\x20 process ns.orders CONSUMER attempt=4 hop=1 outcome=ack\n\
+         \x20   ack ns.orders CLIENT\n",
+    );
+    assert_eq!(Chain::of(&producer, &fixture, 10).await.outline(), format!("{before}{after}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

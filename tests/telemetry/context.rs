@@ -85,7 +85,12 @@ async fn context_and_baggage_travel_as_text_and_as_bytes_and_are_never_doubled()
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_producers_context_the_first_attempt_is_the_root() {
     let malformed = [("traceparent", "00-nonsense"), ("tracestate", ",,="), ("baggage", "\u{1}=1")];
-    for (name, headers) in [("no-context", &[][..]), ("malformed", &malformed[..])] {
+    let forbidden = [("traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")];
+    let long = "x".repeat(10 * 1024);
+    let long = [("traceparent", long.as_str()), ("message_id", long.as_str()), ("rehop-chain-id", long.as_str())];
+    for (name, headers) in
+        [("no-context", &[][..]), ("malformed", &malformed[..]), ("version-ff", &forbidden[..]), ("long", &long[..])]
+    {
         let fixture = Fixture::new(name).await;
         let mut message = fixture.to_queue().body("7").message_id("order-7");
         for (header, value) in headers {
@@ -98,8 +103,8 @@ async fn without_a_producers_context_the_first_attempt_is_the_root() {
             "process ns.orders CONSUMER parent=none attempt=1 hop=0 outcome=wait error=transient final=false\n\
              \x20 send ns.wait.100 CLIENT\n\
              \x20 ack ns.orders CLIENT\n\
-             \x20 wait ns.wait.100 INTERNAL hop=1\n\
-             \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack\n\
+             wait ns.wait.100 INTERNAL parent=none hop=1\n\
+             \x20 process ns.orders CONSUMER attempt=2 hop=1 outcome=ack link=attempt-1\n\
              \x20   ack ns.orders CLIENT\n",
             "{name}"
         );
@@ -120,9 +125,55 @@ async fn a_chain_that_is_too_old_continues_in_a_new_trace_that_links_back() {
     let (first, second) = (chain.attempt(1), chain.attempt(2));
     assert_eq!(hex(&first.trace_id), producer.trace);
     assert_ne!(second.trace_id, first.trace_id);
-    assert!(second.parent_span_id.is_empty());
+    let wait = chain.named("wait ")[0];
+    assert_eq!((&second.parent_span_id, &second.trace_id), (&wait.span_id, &wait.trace_id));
+    assert!(wait.parent_span_id.is_empty());
     let links: Vec<_> = second.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect();
     assert_eq!(links, [(producer.trace.clone(), producer.span.clone()), (producer.trace.clone(), hex(&first.span_id))]);
     let id = |number| attribute(&chain.attempt(number).attributes, "rehop.chain_id");
     assert_eq!(id(1), id(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_context_of_another_version_or_with_unknown_flags_is_the_parent() {
+    for (name, version, rest) in [("version-7", "07", "01-more"), ("flags", "00", "ff")] {
+        let (fixture, producer) = (Fixture::new(name).await, Producer::new());
+        let traceparent = format!("{version}-{}-{}-{rest}", producer.trace, producer.span);
+        let seen = run(&fixture, fixture.to_queue().body("7").header("traceparent", traceparent)).await;
+        let chain = Chain::of(&producer, &fixture, 8).await;
+        assert_eq!(hex(&chain.attempt(1).parent_span_id), producer.span, "{name}");
+        assert!(seen.iter().all(|headers| headers["traceparent"].starts_with("00-")), "{name}: {seen:?}");
+    }
+}
+
+/// As a service that is started again after a crash, or a second one, would find the message.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_attempts_of_a_message_with_an_id_are_in_one_trace_whichever_process_makes_them() {
+    crate::set_up();
+    let mut fixture = Fixture::new("no-context-requeued").await;
+    fixture.retry().immediate = Some(1);
+    let message = |id: &str| fixture.to_queue().body("7").message_id(id).properties(|it| it.timestamp = Some(1_700_000_000));
+    for (id, attempts) in [("order-7", 3), ("order-8", 1)] {
+        let seen = Log::default();
+        let counter = seen.clone();
+        let running = fixture
+            .serve(move |_: Message<Bytes>| {
+                let last = counter.push(()) >= attempts;
+                async move { if last { Ok(()) } else { Err(Failure::transient("not yet")) } }
+            })
+            .await;
+        fixture.client.publish(message(id)).await.unwrap();
+        seen.reaches(attempts).await;
+        running.stop().await;
+    }
+    let chain = Chain::of_queue(&fixture, 10).await;
+    let traces = |id: &str| {
+        let of_id = chain.spans.iter().filter(|span| attribute(&span.attributes, "rehop.chain_id").as_deref() == Some(id));
+        of_id.map(|span| hex(&span.trace_id)).collect::<std::collections::BTreeSet<_>>()
+    };
+    let (seventh, eighth) = (traces("order-7"), traces("order-8"));
+    assert_eq!((seventh.len(), eighth.len()), (1, 1));
+    assert_ne!(seventh, eighth);
+    let requeued = chain.attempt(2);
+    assert!(requeued.parent_span_id.is_empty() && requeued.links.is_empty(), "{requeued:?}");
 }

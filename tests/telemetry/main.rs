@@ -7,8 +7,10 @@
 
 mod chain;
 mod chains;
+mod clocks;
 mod collector;
 mod context;
+mod deaths;
 mod environment;
 mod jaeger;
 mod metrics;

@@ -1,4 +1,4 @@
-//! The spans of messages that an operator sends back: in traces of their own, linked to those of the messages.
+//! The spans of an operator: one for each run, in a trace of its own, and one for each message that is sent back, in the message's trace.
 
 use std::future::pending;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rehop_operator::parked::{EditRequest, Parked, ParkedError, Place, RampSettin
 use rehop_testing::Publish;
 use serde_json::json;
 
-use super::chain::{Producer, hex, spans};
+use super::chain::{Chain, Producer, hex, spans};
 use super::collector::attribute;
 use crate::support::{Fixture, SOON};
 
@@ -18,6 +18,15 @@ use crate::support::{Fixture, SOON};
 fn everything() -> ReplayRequest {
     let mut request = ReplayRequest::default();
     (request.ramp, request.follow) = (RampSettings::none(), SOON);
+    (request.who, request.why) = (Some("Ada".to_owned()), Some("ticket 7".to_owned()));
+    request
+}
+
+/// The message's body is replaced.
+fn mended(follow: Duration) -> EditRequest {
+    let mut request = EditRequest::new("seven", "mended");
+    (request.who, request.why) = (Some("Ada".to_owned()), Some("ticket 7".to_owned()));
+    request.follow = follow;
     request
 }
 
@@ -30,25 +39,35 @@ async fn rest(fixture: &Fixture, producer: &Producer, exchange: &str, return_to:
     fixture.client.publish(message).await.unwrap();
 }
 
-/// The operator's only span of this name, after the checks that hold for each.
-async fn sent(name: &str, queue: &str, producer: &Producer) -> Span {
-    let mut found = spans(name, |span| span.name == format!("{name} {queue}"), 1).await;
-    assert_eq!(found.len(), 1);
-    let span = found.remove(0);
-    assert_eq!(span.kind, SpanKind::Producer as i32);
-    assert!(span.parent_span_id.is_empty() && hex(&span.trace_id) != producer.trace, "a trace of its own");
-    let links: Vec<_> = span.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect();
-    assert_eq!(links, [(producer.trace.clone(), producer.span.clone())]);
-    for (key, expected) in [
-        ("messaging.system", "rabbitmq"),
-        ("messaging.operation.name", name),
-        ("messaging.operation.type", "send"),
-        ("messaging.destination.template", queue),
-        ("rehop.chain_id", "seven"),
-    ] {
-        assert_eq!(attribute(&span.attributes, key).as_deref(), Some(expected), "{key}");
+/// The run's only span and the message's, after the checks that hold for each.
+async fn sent(operation: &str, (resting, queue): (&str, &str), producer: &Producer) -> (Span, Span) {
+    let one = async |name: String| {
+        let mut found = spans(&name, |span| span.name == name, 1).await;
+        assert_eq!(found.len(), 1, "{name}");
+        found.remove(0)
+    };
+    let (run, rest) = (one(format!("{operation} {resting}")).await, one(format!("parked {resting}")).await);
+    assert!(run.parent_span_id.is_empty() && hex(&run.trace_id) != producer.trace, "a trace of its own");
+    assert!(rest.parent_span_id.is_empty() && hex(&rest.trace_id) == producer.trace, "the message's trace");
+    let links: Vec<_> = rest.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect();
+    assert_eq!(links, [(&run.trace_id, &run.span_id)]);
+    for span in [&run, &rest] {
+        assert_eq!(span.kind, SpanKind::Internal as i32);
+        assert!(span.start_time_unix_nano <= span.end_time_unix_nano);
+        for (key, expected) in [
+            ("messaging.system", "rabbitmq"),
+            ("rehop.operation", operation),
+            ("rehop.parked_queue", resting),
+            ("rehop.operator", "Ada"),
+            ("rehop.why", "ticket 7"),
+        ] {
+            assert_eq!(attribute(&span.attributes, key).as_deref(), Some(expected), "{key}");
+        }
     }
-    span
+    for (key, expected) in [("messaging.destination.template", queue), ("rehop.chain_id", "seven")] {
+        assert_eq!(attribute(&rest.attributes, key).as_deref(), Some(expected), "{key}");
+    }
+    (run, rest)
 }
 
 fn is_failed(span: &Span) -> bool {
@@ -56,7 +75,7 @@ fn is_failed(span: &Span) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_and_an_edit_leave_a_span_of_each_message_with_their_run_and_a_link_to_its_trace() {
+async fn a_replay_and_an_edit_say_in_the_messages_trace_who_sent_it_back_and_the_next_attempt_links_to_that() {
     for name in ["replay", "edit"] {
         let (fixture, producer) = (Fixture::new(name).await, Producer::new());
         fixture.declare().await;
@@ -68,18 +87,23 @@ async fn a_replay_and_an_edit_leave_a_span_of_each_message_with_their_run_and_a_
             let replayed = operator.replay(&everything(), |_| {}, pending()).await.unwrap();
             (replayed.run, replayed.fates)
         } else {
-            let mut request = EditRequest::new("seven", "mended");
-            request.follow = SOON;
-            let edited = operator.edit(&request).await.unwrap();
+            let edited = operator.edit(&mended(SOON)).await.unwrap();
             (edited.run, edited.fates)
         };
         assert_eq!(fates.handled, 1);
-        let span = sent(name, &fixture.queue, &producer).await;
-        assert_eq!(attribute(&span.attributes, "rehop.replay_run"), Some(run));
-        assert!(!is_failed(&span) && attribute(&span.attributes, "error.type").is_none(), "{span:?}");
+        let (of_run, rest) = sent(name, (&fixture.parked(), &fixture.queue), &producer).await;
+        for span in [&of_run, &rest] {
+            assert_eq!(attribute(&span.attributes, "rehop.replay_run").as_ref(), Some(&run));
+            assert!(!is_failed(span) && attribute(&span.attributes, "error.type").is_none(), "{span:?}");
+        }
+        assert_eq!(attribute(&of_run.attributes, "rehop.sent").as_deref(), Some("1"));
+        let selection = if name == "replay" { "all" } else { "chains=seven" };
+        assert_eq!(attribute(&of_run.attributes, "rehop.selection").as_deref(), Some(selection));
         // The message goes on in its own trace.
-        let attempts = |span: &Span| hex(&span.trace_id) == producer.trace && span.name.starts_with("process ");
-        spans("the attempt", attempts, 1).await;
+        let chain = Chain::of(&producer, &fixture, 3).await;
+        let attempt = chain.attempt(1);
+        let links: Vec<_> = attempt.links.iter().map(|link| &link.span_id).collect();
+        assert!(attempt.parent_span_id.is_empty() && links == [&rest.span_id], "{attempt:?}");
         serving.stop().await;
     }
 }
@@ -102,14 +126,12 @@ async fn the_span_of_a_copy_that_its_queue_refuses_says_so() {
         let refused = if name == "replay" {
             operator.replay(&everything(), |_| {}, pending()).await.err()
         } else {
-            let mut request = EditRequest::new("seven", "mended");
-            request.follow = Duration::ZERO;
-            operator.edit(&request).await.err()
+            operator.edit(&mended(Duration::ZERO)).await.err()
         };
         assert!(matches!(refused, Some(ParkedError::Refused { .. })), "{refused:?}");
-        let span = sent(name, &full, &producer).await;
-        assert_eq!(attribute(&span.attributes, "error.type").as_deref(), Some("unconfirmed"));
-        assert!(is_failed(&span), "{span:?}");
+        let (run, rest) = sent(name, (&fixture.stray(), &full), &producer).await;
+        assert_eq!(attribute(&rest.attributes, "error.type").as_deref(), Some("unconfirmed"));
+        assert!(is_failed(&rest) && is_failed(&run), "{run:?}, {rest:?}");
         fixture.has_depth(&fixture.stray(), 1).await;
     }
 }

@@ -1,58 +1,159 @@
 //! What an operator leaves in traces and metrics.
 
-use opentelemetry::KeyValue;
-use opentelemetry::global::BoxedSpan;
+use std::time::SystemTime;
+
 use opentelemetry::global::{self, BoxedTracer};
 use opentelemetry::metrics::Counter;
-use opentelemetry::trace::{Link, Span as _, SpanKind, Status, TraceState, Tracer};
-use rehop::internals::{Values, attributes as names, parse_traceparent};
+use opentelemetry::trace::{Link, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context, KeyValue};
+use rehop::Timestamp;
+use rehop::internals::rested::{self, TraceOf};
+use rehop::internals::{Values, attributes as names, cut};
 
-/// Makes the spans of one replay or edit. Each is in a trace of its own that links to its message's: the message keeps its trace.
-pub(crate) struct ReplayTracer {
-    tracer: BoxedTracer,
-    operation: &'static str,
-    run: String,
+/// The longest text of an operator in a span.
+const MAX_TEXT: usize = 1_024;
+
+/// One replay or edit: a trace with one span, which says who moves what, why, and how it ended.
+pub(crate) struct RunSpan {
+    context: Context,
+    started: SystemTime,
+    tracer: RestTracer,
 }
 
-impl ReplayTracer {
-    pub(crate) fn new(operation: &'static str, run: &str) -> Self {
-        Self { tracer: global::tracer("rehop"), operation, run: run.to_owned() }
+/// Who began an operation, why, and which messages it is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub(crate) operation: &'static str,
+    /// The queue in which the messages rest.
+    pub(crate) resting: &'a str,
+    pub(crate) run: &'a str,
+    pub(crate) who: Option<&'a str>,
+    pub(crate) why: Option<&'a str>,
+    pub(crate) selection: &'a str,
+}
+
+impl RunSpan {
+    pub(crate) fn start(about: About<'_>) -> Self {
+        let (tracer, started) = (global::tracer("rehop"), SystemTime::now());
+        let text = |name, value: &str| KeyValue::new(name, cut(value, MAX_TEXT).to_owned());
+        let mut shared = vec![
+            KeyValue::new(names::SYSTEM, names::RABBITMQ),
+            KeyValue::new(names::OPERATION, about.operation),
+            KeyValue::new(names::PARKED_QUEUE, about.resting.to_owned()),
+            KeyValue::new(names::REPLAY_RUN, about.run.to_owned()),
+        ];
+        let who = about.who.map(str::to_owned).or_else(user);
+        shared.extend(who.map(|who| text(names::OPERATOR, &who)));
+        shared.extend(about.why.filter(|why| !why.is_empty()).map(|why| text(names::WHY, why)));
+        let attributes = [&shared[..], &[text(names::SELECTION, about.selection)]].concat();
+        let builder = SpanBuilder::from_name(format!("{} {}", about.operation, about.resting))
+            .with_kind(SpanKind::Internal)
+            .with_start_time(started)
+            .with_attributes(attributes);
+        let parent = Context::current();
+        let context = parent.with_span(tracer.build_with_context(builder, &parent));
+        let run = context.span().span_context().clone();
+        let name = format!("parked {}", about.resting);
+        Self { context, started, tracer: RestTracer { tracer, name, run, shared } }
     }
 
-    /// From here until the confirm.
-    pub(crate) fn start(&self, queue: &str, chain: &str, traceparent: Option<&str>) -> ReplaySpan {
-        let old = traceparent.and_then(|text| parse_traceparent(text, TraceState::default()));
-        let builder = self
-            .tracer
-            .span_builder(format!("{} {queue}", self.operation))
-            .with_kind(SpanKind::Producer)
-            .with_links(old.into_iter().map(Link::with_context).collect())
-            .with_attributes([
-                KeyValue::new(names::SYSTEM, names::RABBITMQ),
-                KeyValue::new(names::OPERATION_NAME, self.operation),
-                KeyValue::new(names::OPERATION_TYPE, "send"),
-                KeyValue::new(names::DESTINATION_TEMPLATE, queue.to_owned()),
-                KeyValue::new(names::CHAIN_ID, chain.to_owned()),
-                KeyValue::new(names::REPLAY_RUN, self.run.clone()),
-            ]);
-        ReplaySpan(self.tracer.build(builder))
+    /// Makes the spans of the messages.
+    pub(crate) fn into_parts(self) -> (Run, RestTracer) {
+        (Run { context: self.context, started: self.started }, self.tracer)
+    }
+}
+
+/// The span of a run. It ends when this is dropped.
+pub(crate) struct Run {
+    context: Context,
+    started: SystemTime,
+}
+
+impl Run {
+    /// So many of the messages ended so.
+    pub(crate) fn counted(&self, counts: &[(&'static str, u64)]) {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.context.span().set_attributes(counts.iter().map(|(name, count)| KeyValue::new(*name, number(*count))));
+    }
+
+    /// It ended before it had sent everything.
+    pub(crate) fn stopped(&self, why: String) {
+        self.context.span().set_attribute(KeyValue::new(names::STOPPED, cut(&why, MAX_TEXT).to_owned()));
+    }
+
+    pub(crate) fn failed(&self, error: &impl std::fmt::Display) {
+        self.context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, "failed"));
+        self.context.span().set_status(Status::error(cut(&error.to_string(), MAX_TEXT).to_owned()));
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.context.span().end_with_timestamp(SystemTime::now().max(self.started));
+    }
+}
+
+/// Makes the spans of the messages of one run, each in the trace of its chain, with a link to the run.
+pub(crate) struct RestTracer {
+    tracer: BoxedTracer,
+    name: String,
+    run: SpanContext,
+    shared: Vec<KeyValue>,
+}
+
+/// A message that is sent back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resting<'a> {
+    pub(crate) chain: &'a str,
+    pub(crate) reason: &'a str,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) trace: TraceOf<'a>,
+}
+
+impl RestTracer {
+    /// From when the message came to rest until the broker has confirmed its copy. Also returns the trace headers of the copy.
+    pub(crate) fn start(&self, resting: Resting<'_>) -> (RestSpan, Vec<(&'static str, String)>) {
+        let now = SystemTime::now();
+        // Another host may have written the time.
+        let started = resting.since.map_or(now, SystemTime::from).min(now);
+        let mut attributes = self.shared.clone();
+        attributes.extend([
+            KeyValue::new(names::DESTINATION_TEMPLATE, resting.trace.queue.to_owned()),
+            KeyValue::new(names::CHAIN_ID, resting.chain.to_owned()),
+            KeyValue::new(names::REASON, resting.reason.to_owned()),
+        ]);
+        let builder = SpanBuilder::from_name(self.name.clone())
+            .with_kind(SpanKind::Internal)
+            .with_start_time(started)
+            .with_links(vec![Link::with_context(self.run.clone())])
+            .with_attributes(attributes);
+        let (context, headers) = rested::build(&self.tracer, builder, resting.trace);
+        (RestSpan { context, started }, headers)
     }
 }
 
 /// Ends when it is dropped.
-pub(crate) struct ReplaySpan(BoxedSpan);
+pub(crate) struct RestSpan {
+    context: Context,
+    started: SystemTime,
+}
 
-impl ReplaySpan {
+impl RestSpan {
     pub(crate) fn failed(&mut self, error_type: &'static str) {
-        self.0.set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
-        self.0.set_status(Status::error(error_type));
+        self.context.span().set_attribute(KeyValue::new(names::ERROR_TYPE, error_type));
+        self.context.span().set_status(Status::error(error_type));
     }
 }
 
-impl Drop for ReplaySpan {
+impl Drop for RestSpan {
     fn drop(&mut self) {
-        self.0.end();
+        self.context.span().end_with_timestamp(SystemTime::now().max(self.started));
     }
+}
+
+/// Who runs this process.
+fn user() -> Option<String> {
+    ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()))
 }
 
 /// The metric of one operation of an operator. Its attributes are built once.

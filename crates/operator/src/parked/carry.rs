@@ -19,7 +19,7 @@ use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
 use crate::parked::under_way::UnderWay;
 use crate::parked::watch::{Observe, StopSignal};
-use crate::telemetry::ReplayTracer;
+use crate::telemetry::RestTracer;
 use rehop::Error;
 
 /// How often progress is shown, and a reading of depths begins if none is running.
@@ -39,7 +39,8 @@ pub(crate) struct Carrier<'a> {
     pub(crate) observe: Observe<'a>,
     pub(crate) stop: StopSignal<'a>,
     pub(crate) tally: Tally,
-    pub(super) tracer: ReplayTracer,
+    /// Makes the spans of messages that go back to their work queues.
+    pub(crate) tracer: Option<RestTracer>,
     pub(super) state: State,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Carrier<'a> {
             observe,
             stop,
             tally: Tally::default(),
-            tracer: ReplayTracer::new("replay", &session.run),
+            tracer: None,
             state: State::default(),
         }
     }

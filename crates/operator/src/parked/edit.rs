@@ -8,6 +8,7 @@ use lapin::{Channel, Confirmation};
 use serde::Serialize;
 use tokio::time::sleep_until;
 
+use crate::parked::audit::selection;
 use crate::parked::copies::{Copy, Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
@@ -19,11 +20,12 @@ use crate::parked::queues::require;
 use crate::parked::ramp::Fates;
 use crate::parked::requests::ListRequest;
 use crate::parked::session::Session;
-use crate::telemetry::ReplayTracer;
+use crate::telemetry::{About, RunSpan};
 use rehop::Error;
 use rehop::Timestamp;
 use rehop::internals::answer;
-use rehop::internals::at_rest::Original;
+use rehop::internals::at_rest::{Original, traced};
+use rehop::internals::attributes as names;
 use rehop::internals::channel;
 use rehop::internals::names::EDITED_AT;
 use rehop::internals::short;
@@ -38,8 +40,10 @@ pub struct EditRequest {
     pub body: Bytes,
     /// The body that the new one is made from. If the message has another one by now, nothing is sent.
     pub original: Option<Bytes>,
-    /// Why, for the log. The original carries it.
+    /// Why, for the log and the trace. The original carries it.
     pub why: Option<String>,
+    /// Who, for the trace. Default: the user whose process this is.
+    pub who: Option<String>,
     /// The work queue, if the message does not say where it belongs.
     pub to: Option<String>,
     /// The new deadline, from now.
@@ -56,6 +60,7 @@ impl EditRequest {
             body: body.into(),
             original: None,
             why: None,
+            who: None,
             to: None,
             deadline: None,
             follow: Duration::from_secs(10),
@@ -245,11 +250,22 @@ impl Parked {
         edited.properties = edited.properties.with_headers(headers);
         publish(publishing, original, body, self.broker.timeout).await?;
         let destination = message.destination.clone().unwrap_or_default();
-        let tracer = ReplayTracer::new("edit", numbered.run);
-        let mut span = tracer.start(&destination, &message.chain, message.traceparent.as_deref());
+        let (run, tracer) = RunSpan::start(About {
+            operation: "edit",
+            resting: &self.queue,
+            run: numbered.run,
+            who: request.who.as_deref(),
+            why: request.why.as_deref(),
+            selection: &selection(&Filter::chain(&request.chain)),
+        })
+        .into_parts();
+        let (mut span, trace) = tracer.start(message.resting(&destination, properties));
+        edited.properties = traced(edited.properties, &trace);
         let sent = publish(publishing, edited, &request.body, self.broker.timeout).await;
-        if sent.is_err() {
+        run.counted(&[(names::MATCHED, 1), (names::SENT, u64::from(sent.is_ok()))]);
+        if let Err(error) = &sent {
             span.failed("unconfirmed");
+            run.failed(error);
         }
         sent.map(|()| destination)
     }

@@ -8,11 +8,13 @@ use lapin::types::ShortString;
 use serde::Serialize;
 
 use crate::parked::place::Place;
+use crate::telemetry::Resting;
 use rehop::ErrorRecord;
 use rehop::Timestamp;
 use rehop::internals::Address;
 use rehop::internals::Names;
 use rehop::internals::at_rest::{AtRest, read};
+use rehop::internals::rested::TraceOf;
 
 /// A message in a parked, stray or discarded queue: everything but its body and the producer's headers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -188,6 +190,17 @@ impl ParkedMessage {
     pub(crate) fn origin(&self) -> Address {
         let short = |text: &str| ShortString::try_new(text).unwrap_or_default();
         Address { exchange: short(&self.exchange), routing_key: short(&self.routing_key) }
+    }
+
+    /// What a trace says of its rest when it goes back to this work queue.
+    pub(crate) fn resting<'a>(&'a self, queue: &'a str, properties: &BasicProperties) -> Resting<'a> {
+        let trace = TraceOf {
+            traceparent: self.traceparent.as_deref(),
+            queue,
+            message_id: self.message_id.as_deref(),
+            timestamp: *properties.timestamp(),
+        };
+        Resting { chain: &self.chain, reason: &self.reason, since: self.parked_at, trace }
     }
 }
 

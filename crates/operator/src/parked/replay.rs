@@ -14,7 +14,9 @@ use crate::parked::ramp::{Fates, Ramp, Stop};
 use crate::parked::requests::{ReplayRequest, in_flight};
 use crate::parked::session::Session;
 use crate::parked::watch::{Observe, StopSignal};
+use crate::telemetry::{About, RestTracer, RunSpan};
 use rehop::Error;
+use rehop::internals::attributes as names;
 
 impl Parked {
     /// Sends messages back to the queues in which they failed. Each copy is confirmed before its original is acked. A message whose
@@ -62,8 +64,31 @@ impl Parked {
             stopped: None,
             parked_again: Vec::new(),
         };
-        let ended = self.send_back(session, request, depth, observe, stop, &mut replayed).await;
+        let (span, tracer) = RunSpan::start(About {
+            operation: "replay",
+            resting: &self.queue,
+            run: &replayed.run,
+            who: request.who.as_deref(),
+            why: request.why.as_deref(),
+            selection: &selection(&request.filter),
+        })
+        .into_parts();
+        let ended = self.send_back(session, request, depth, (observe, tracer), stop, &mut replayed).await;
         let (tally, fates) = (&replayed.tally, &replayed.fates);
+        span.counted(&[
+            (names::MATCHED, tally.matched),
+            (names::SENT, tally.moved),
+            (names::HANDLED, fates.handled),
+            (names::PARKED_AGAIN, fates.parked_again),
+            (names::UNKNOWN, replayed.unknown),
+            (names::STAYED, tally.stayed()),
+        ]);
+        if let Some(stop) = &replayed.stopped {
+            span.stopped(stop.in_log());
+        }
+        if let Err(error) = &ended {
+            span.failed(error);
+        }
         tracing::info!(
             queue = self.queue,
             run = replayed.run,
@@ -85,7 +110,7 @@ impl Parked {
         session: &Session,
         request: &ReplayRequest,
         depth: u64,
-        observe: Observe<'_>,
+        (observe, tracer): (Observe<'_>, RestTracer),
         stop: StopSignal<'_>,
         replayed: &mut Replayed,
     ) -> Result<(), ParkedError> {
@@ -113,6 +138,7 @@ impl Parked {
             limit: self.delivery_limit(session).await?,
         };
         let mut carrier = Carrier::new(session, &self.interpreter, &self.queue, job, ramp, fates, observe, stop);
+        carrier.tracer = Some(tracer);
         let ended = match carrier.ramp.stopped() {
             Some(_) => Ok(()),
             None => carrier.run(depth).await,

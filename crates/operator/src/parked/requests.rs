@@ -93,8 +93,10 @@ pub struct ReplayRequest {
     pub ramp: RampSettings,
     /// How many messages must match. With another number nothing is sent. Default: any number.
     pub expect: Option<u64>,
-    /// Why, for the log.
+    /// Why, for the log and the trace.
     pub why: Option<String>,
+    /// Who, for the trace. Default: the user whose process this is.
+    pub who: Option<String>,
     /// The work queue of messages that do not say where they belong.
     pub to: Option<String>,
     /// How many messages a second are sent at most, above 0. Default: no limit.
@@ -128,6 +130,7 @@ impl Default for ReplayRequest {
             ramp: RampSettings::default(),
             expect: None,
             why: None,
+            who: None,
             to: None,
             rate: None,
             max_ready: None,

@@ -14,7 +14,7 @@ use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::place::Place;
 use crate::parked::under_way::{Answered, UnderWay};
 use rehop::Timestamp;
-use rehop::internals::at_rest::Original;
+use rehop::internals::at_rest::{Original, traced};
 
 /// The longest time between two messages, however low the rate.
 const LONGEST_PAUSE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -75,7 +75,7 @@ impl Carrier<'_> {
         let (room, body_bytes) = (self.session.room(), held.delivery.data.len());
         let numbered = Numbered { run: &run, number, is_canary, room };
         let original = Original { properties: &held.delivery.properties, body_bytes };
-        let copy = match self.interpreter.copy(&action, &message, original, numbered, at) {
+        let mut copy = match self.interpreter.copy(&action, &message, original, numbered, at) {
             Ok(copy) => copy,
             Err(immovable) => {
                 if is_replay {
@@ -98,14 +98,18 @@ impl Carrier<'_> {
             held.goes_back_to.clone_from(&message.discarded_from);
         }
         let destination = message.destination.as_deref().unwrap_or_default();
-        let span = is_replay.then(|| self.tracer.start(destination, &message.chain, message.traceparent.as_deref()));
+        let resting = message.resting(destination, &held.delivery.properties);
+        let (span, trace) = self.tracer.as_ref().map(|tracer| tracer.start(resting)).unzip();
+        let trace = trace.unwrap_or_default();
+        copy.properties = traced(copy.properties, &trace);
         // Used only to recognise a returned copy. Keeping the original's properties is cheaper than cloning the copy's.
         let (interpreter, properties) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
         let write = move || {
             let numbered = Numbered { run: &run, number, is_canary, room };
             let original = Original { properties: &properties, body_bytes };
             // It succeeded above with the same arguments.
-            interpreter.copy(&action, &message, original, numbered, at).map(|copy| copy.properties).unwrap_or_default()
+            let copy = interpreter.copy(&action, &message, original, numbered, at);
+            copy.map(|copy| traced(copy.properties, &trace)).unwrap_or_default()
         };
         under_way.send(held, copy, write, span)?;
         Ok(None)

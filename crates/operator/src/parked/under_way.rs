@@ -14,7 +14,7 @@ use crate::parked::error::ParkedError;
 use crate::parked::look::Held;
 use crate::parked::prefetch::BYTES_UNDER_WAY;
 use crate::parked::session::Session;
-use crate::telemetry::ReplaySpan;
+use crate::telemetry::RestSpan;
 use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::short;
@@ -39,7 +39,7 @@ pub(crate) struct Original {
     /// The exchange that the copy was sent to.
     to: String,
     size: u64,
-    span: Option<ReplaySpan>,
+    span: Option<RestSpan>,
 }
 
 /// What the broker has answered. `Ok` means that it keeps the copy.
@@ -72,7 +72,7 @@ impl UnderWay {
         mut held: Held,
         copy: Copy,
         write: impl Fn() -> BasicProperties + Send + Sync + 'static,
-        span: Option<ReplaySpan>,
+        span: Option<RestSpan>,
     ) -> Result<(), Error> {
         let Copy { exchange, routing_key, properties, mut overflow } = copy;
         let (to, key) = (short(&exchange)?, short(&routing_key)?);
