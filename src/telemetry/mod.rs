@@ -55,51 +55,77 @@
 //!
 //! # A chain in a trace
 //!
-//! The trace is flat: every attempt and every wait is a child of the producer's context.
+//! The attempts before the first wait are children of the producer's context. A wait has no parent, and the attempts after it are below it. So
+//! the depth stays the same however long the chain is, and no clock of another host is compared with theirs.
 //!
 //! ```text
 //! publish orders:order.created           PRODUCER   the producer's own span
 //! ├─ process orders      attempt 1       CONSUMER   error.type, rehop.outcome=requeue
 //! │   ├─ (the handler's own spans)
 //! │   └─ reject orders                   CLIENT
-//! ├─ process orders      attempt 2       CONSUMER   rehop.outcome=wait, rehop.delay_ms=10000
-//! │   ├─ send shop.wait.10000            CLIENT     link: the producer's span
-//! │   └─ ack orders                      CLIENT
-//! ├─ wait shop.wait.10000                INTERNAL   from when it was sent until it was received
-//! └─ process orders      attempt 3       CONSUMER   link: attempt 2; rehop.outcome=ack
+//! └─ process orders      attempt 2       CONSUMER   rehop.outcome=wait, rehop.delay_ms=10000
+//!     ├─ send shop.wait.10000            CLIENT     link: the producer's span
+//!     └─ ack orders                      CLIENT
+//! wait shop.wait.10000                   INTERNAL   from when it was sent until it was received
+//! └─ process orders      attempt 3       CONSUMER   link: attempt 2; rehop.outcome=park
+//!     ├─ send orders.parked              CLIENT     link: the producer's span
+//!     └─ ack orders                      CLIENT
+//! parked orders.parked                   INTERNAL   until an operator sent it back; link: the span of the run
+//! process orders         attempt 1       CONSUMER   link: the rest in the parked queue; killed its process, so it is missing
+//! receive orders         attempt 2       CLIENT     no length; rehop.unanswered=1
+//! └─ process orders      attempt 2       CONSUMER   rehop.outcome=ack
 //!     └─ ack orders                      CLIENT
 //! ```
 //!
-//! - Without a producer's context the first attempt is the root, and the first hop stores its context. A requeue cannot change
-//!   headers, so attempts before that hop have traces of their own, with the same `rehop.chain_id` if the message has an id.
-//! - An attempt links to the previous one if that is known: after a wait, but not after a requeue.
+//! - Without a producer's context the trace is computed from the queue and the message's `message_id` and `timestamp`, so that all attempts are in it,
+//!   whichever process makes them. A message without an id has a trace for each attempt until the first hop stores its context: a requeue cannot
+//!   change headers.
+//! - An attempt links to the previous one if that is known: after a wait, but not after a requeue. An attempt after a requeue is below the wait
+//!   before it in the process that recorded the wait; in another one it has no parent.
+//! - A delivery that may have killed its process (it came back without an answer, and no handler of this process gave it back) begins with a span
+//!   `receive <queue>`. It is exported before the handler starts, for which the message waits 500 ms at most. Its status is an error, so
+//!   that tail sampling keeps the chain.
+//! - Spans without a parent need an id generator that puts them into the chain's trace. [`init`] has it, and a provider of your own gets
+//!   [`ChainIds`]. Without it, a wait, and an attempt in a process that has not recorded the wait before it, are children of the producer's span, which
+//!   Jaeger may doubt and move if the producer is on another host; and a message without a context has a trace for each attempt until its first wait.
+//!   [`flush_with`] exports the spans of such a provider before a death; without it they are exported as usual.
 //! - A chain older than `trace.max_age` continues in a new trace, which links to the old one's origin and to the last attempt.
 //! - [`Publisher`](crate::Publisher) writes the producer's span; other producers bring their own.
-//! - A parked message keeps its context, also if an operator replays or edits it. The operator's span, `replay <queue>` or `edit <queue>`
-//!   (PRODUCER, from sending until the confirm), is in a trace of its own and links to the message's.
+//! - A parked message keeps its context, also if an operator replays or edits it. The time that it rested is a span of its trace, `parked <parked queue>`, which
+//!   says who sent it back, and why. It links to the run, `replay <parked queue>` or `edit <parked queue>`: a trace with one span, with the selection and how many
+//!   messages were sent, handled and parked again. If the chain is older than `trace.max_age` by then, its next attempt is in a new trace, with a link to it.
 //! - An attempt that was aborted, or whose process died, has no outcome or no span. The next attempt's number shows the gap.
+//! - No span ends before it begins, whatever the clocks say: a wait that would is marked with `rehop.clock_skew`, and has no length.
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
 //! | `rehop.chain_id` | all | the same on every span of a chain |
 //! | `rehop.max_attempts` | all of a service | the most attempts that the policy allows |
-//! | `rehop.attempt`, `rehop.hop` | process; `hop` on wait too | the number of the attempt from 1, and of the waits before it |
+//! | `rehop.attempt`, `rehop.hop` | process, receive; `hop` on wait too | the number of the attempt from 1, and of the waits before it |
+//! | `rehop.unanswered` | receive | how many deliveries since the last wait ended without an answer: their process died or lost its connection, or another process gave them back |
+//! | `rehop.delivery_limit`, `rehop.last_delivery` | receive | how often the broker delivers the message again; true if it parks the message unless this delivery is answered |
 //! | `rehop.outcome` | process | `ack`, `requeue`, `wait`, `park`, `discard` |
-//! | `rehop.reason` | process, if parked or discarded | see [`Reason`](crate::Reason) |
+//! | `rehop.reason` | process, if parked or discarded; parked | see [`Reason`](crate::Reason); on `parked` also the broker's own, such as `delivery_limit` |
 //! | `rehop.final` | process, if failed | whether this was the last attempt |
 //! | `rehop.defer` | process | true if the handler deferred the message; it is no failure then |
 //! | `rehop.legs` | wait, on the ladder | how many wait queues the message went through |
 //! | `rehop.delay_ms` | process and wait | the planned duration of the wait |
 //! | `rehop.lateness_ms` | wait | how much longer it took |
 //! | `rehop.clock_skew` | wait | true if it would have ended before it began |
-//! | `rehop.replay_run` | replay, edit | names the operation, as the log and the header `rehop-replay-run` do |
-//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `unconfirmed` |
+//! | `rehop.replay_run` | parked, replay, edit | names the operation, as the log and the header `rehop-replay-run` do |
+//! | `rehop.operation`, `rehop.parked_queue` | parked, replay, edit | what the operator does, and where the messages rested |
+//! | `rehop.operator`, `rehop.why` | parked, replay, edit | who does it, by default the user of the process, and why; at most 1,024 bytes each |
+//! | `rehop.selection` | replay, edit | which messages were meant, without what they contain |
+//! | `rehop.matched`, `.sent`, `.stayed` | replay; edit without `stayed` | how many messages were selected, were sent, and could not be |
+//! | `rehop.handled`, `.parked_again`, `.unknown` | replay | what is known to have become of those that were sent |
+//! | `rehop.stopped` | replay, if stopped | why it ended before everything was sent |
+//! | `error.type` | each that failed | the failure's class; `expired`, `channel_closed`, `timeout`, `unpublishable`, `unconfirmed`, `unanswered`; `failed` on replay and edit |
 //! | `messaging.*`, `server.*` | all; `server.*` of a service | as the semantic conventions 1.44.0 have it; `messaging.destination.template` is the work queue |
 //!
 //! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no lateness, because no copy carries when it began to
 //! wait; its attempt ends with the outcome `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.
 //!
-//! Bodies and headers are never recorded. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
+//! Bodies and headers are never recorded. An operator's words are, so they should not quote a body. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
 //!
 //! # Metrics
 //!
@@ -127,6 +153,8 @@
 //! the names of queues.
 
 pub(crate) mod chain;
+#[cfg(all(test, feature = "otlp"))]
+mod clocks;
 pub(crate) mod flush;
 pub(crate) mod ids;
 pub(crate) mod metrics;
@@ -142,6 +170,8 @@ mod recorded;
 pub(crate) mod rested;
 pub(crate) mod spans;
 pub(crate) mod values;
+#[cfg(all(test, feature = "otlp"))]
+mod worlds;
 
 pub use flush::flush_with;
 #[cfg(feature = "otlp")]

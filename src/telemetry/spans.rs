@@ -64,6 +64,12 @@ impl QueueTracer {
         }
     }
 
+    /// With the tracer of a provider that is not the global one.
+    #[cfg(all(test, feature = "otlp"))]
+    pub(super) fn with_tracer(self, tracer: BoxedTracer) -> Self {
+        Self { tracer: Arc::new(tracer), ..self }
+    }
+
     /// Reads the chain's context. A chain older than the limit continues in a new trace that links back.
     pub(crate) fn chain(&self, delivery: &Delivery, now: Timestamp, ignored: &mut Vec<Ignored>) -> Chain {
         Chain::read((delivery, &self.queue), (now, self.max_age), |attempt| self.requeued.take(attempt), ignored)

@@ -1,26 +1,25 @@
 //! A real Jaeger, if its image is available: `REHOP_TEST_JAEGER=1`.
 
-use rehop::Failure;
+use rehop::{Failure, Message, Publish, Publisher};
 use rehop_testing::eventually;
 use serde_json::Value;
 use testcontainers::core::{ContainerPort, WaitFor};
 use testcontainers::runners::AsyncRunner;
 use testcontainers::{GenericImage, ImageExt};
 
-use super::chain::Producer;
 use crate::alone;
-use crate::support::{Fixture, Log, SOON, not_tried};
+use crate::support::{Fixture, Log, Running, SOON, not_tried};
 
 const OPT_IN: &str = "REHOP_TEST_JAEGER";
-const TAG: &str = "2.11.0";
+const TAG: &str = "2.20.0";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jaeger_shows_the_chain_as_one_trace() {
+async fn jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock() {
     if std::env::var_os(OPT_IN).is_none() {
         return not_tried(&format!("Jaeger; set {OPT_IN}=1 where jaegertracing/jaeger:{TAG} is available"));
     }
     let variables = [("OTEL_METRICS_EXPORTER", "none"), ("OTEL_LOGS_EXPORTER", "none")];
-    if !alone("jaeger::jaeger_shows_the_chain_as_one_trace", &variables).await {
+    if !alone("jaeger::jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock", &variables).await {
         return;
     }
     let (otlp, queries) = (ContainerPort::Tcp(4318), ContainerPort::Tcp(16686));
@@ -34,29 +33,42 @@ async fn jaeger_shows_the_chain_as_one_trace() {
         .unwrap();
     let endpoint = format!("http://127.0.0.1:{}", jaeger.get_host_port_ipv4(otlp).await.unwrap());
     let telemetry = rehop::telemetry::builder("orders").endpoint(endpoint).init().unwrap();
-    let (fixture, producer, attempts) = (Fixture::new("jaeger").await, Producer::new(), Log::default());
+    let (fixture, attempts) = (Fixture::new("jaeger").await, Log::default());
     let counter = attempts.clone();
-    let handler = move |_| {
-        let attempt = counter.push(());
-        async move { if attempt < 3 { Err(Failure::transient("not yet")) } else { Ok(()) } }
+    let handler = move |message: Message<u64>| {
+        let headers = rehop::telemetry::current_headers();
+        counter.push(headers.into_iter().find(|(name, _)| *name == "traceparent").unwrap().1);
+        async move { if message.attempt() < 3 { Err(Failure::transient("not yet")) } else { Ok(()) } }
     };
-    let running = fixture.serve(handler).await;
-    fixture.client.publish(producer.message(&fixture)).await.unwrap();
+    fixture.declare().await;
+    let publisher = Publisher::connect(&fixture.settings).await.unwrap();
+    let running = Running::start(fixture.connect().await.consumer(fixture.queue.clone(), handler));
+    publisher.publish(Publish::to_queue(&fixture.queue).json(&7).unwrap()).await.unwrap();
     attempts.reaches(3).await;
     running.stop().await;
     telemetry.shutdown().await.unwrap();
+    let traceparent = attempts.all().remove(0);
+    let trace = traceparent.split('-').nth(1).unwrap();
     let port = jaeger.get_host_port_ipv4(queries).await.unwrap();
-    let url = format!("http://127.0.0.1:{port}/api/traces/{}", producer.trace);
-    let names = eventually(SOON, "the trace with ten spans", async || {
+    let url = format!("http://127.0.0.1:{port}/api/traces/{trace}");
+    let spans = eventually(SOON, "the trace with eleven spans", async || {
         let answer = reqwest::get(&url).await.map_err(|error| error.to_string())?;
         let answer: Value =
             serde_json::from_str(&answer.text().await.map_err(|error| error.to_string())?).unwrap_or_default();
         let spans = answer["data"][0]["spans"].as_array().cloned().unwrap_or_default();
-        let names: Vec<_> = spans.iter().filter_map(|span| span["operationName"].as_str().map(str::to_owned)).collect();
-        if names.len() == 10 { Ok(Some(names)) } else { Err(format!("{names:?}")) }
+        if spans.len() == 11 { Ok(Some(spans)) } else { Err(format!("{spans:?}")) }
     })
     .await
     .unwrap();
+    let names: Vec<_> = spans.iter().filter_map(|span| span["operationName"].as_str()).collect();
     let of = |start: &str| names.iter().filter(|name| name.starts_with(start)).count();
-    assert_eq!((of("process "), of("wait "), of("send "), of("ack ")), (3, 2, 2, 3), "{names:?}");
+    let counts = ["publish ", "process ", "wait ", "send ", "ack "].map(of);
+    assert_eq!(counts, [1, 3, 2, 2, 3], "{names:?}");
+    // Jaeger warns of clocks that it doubts, and of parents that it does not have.
+    for span in &spans {
+        assert!(span["warnings"].as_array().is_none_or(Vec::is_empty), "{span:#}");
+        let is_below = span["references"][0]["refType"] == "CHILD_OF";
+        let is_above = ["publish ", "wait "].iter().any(|start| span["operationName"].as_str().unwrap().starts_with(start));
+        assert!(is_below != is_above, "{span:#}");
+    }
 }

@@ -7,6 +7,7 @@
 
 mod chain;
 mod chains;
+#[path = "../../src/telemetry/clocks.rs"]
 mod clocks;
 mod collector;
 mod context;

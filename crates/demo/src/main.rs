@@ -4,6 +4,9 @@ mod account;
 /// The relay's judgement of an HTTP answer, so that it exists only once. The tool is not a library, so its file is included.
 #[path = "../../cli/src/relay/answer.rs"]
 mod answer;
+/// Jaeger's rule about clocks, as the library's own tests apply it.
+#[path = "../../../src/telemetry/clocks.rs"]
+mod clocks;
 mod jitter;
 #[allow(dead_code, reason = "the demo needs only a part of this file")]
 #[path = "../../cli/src/output.rs"]

@@ -13,7 +13,7 @@ use super::jitter::Spread;
 use super::script::{BUG, Kind};
 use super::timeline::Timeline;
 use super::witness::{Sent, Witness};
-use super::{parked, policy, waterfall};
+use super::{parked, policy, traces, waterfall};
 
 pub(crate) struct Report<'a> {
     witness: &'a Witness,
@@ -70,12 +70,16 @@ impl<'a> Report<'a> {
         for timeline in &self.timelines {
             text += &format!("\n{}\n", timeline.text());
         }
-        if let Some(sent) = self.traced {
+        let traced = self.traced.map(|sent| (sent, "drawn from the exported spans"));
+        let poison = self.witness.of_kind(Kind::Poison).map(|sent| (sent, "which kills its process"));
+        for (sent, what) in [traced, poison].into_iter().flatten() {
             let (order, trace) = (sent.order.id, &sent.trace_id);
-            text += &format!("\nThe trace of order {order}, drawn from the exported spans ({trace})\n");
+            text += &format!("\nThe trace of order {order}, {what} ({trace})\n");
             text += &waterfall::draw(&self.witness.spans_of(sent), width, colours).join("\n");
+            text += "\n";
         }
-        text
+        let (traces, doubted) = traces::doubted(&self.witness.spans);
+        text + &format!("\nJaeger would doubt the clocks of {doubted} of the {traces} traces.\n")
     }
 
     /// What the operator saw and did, as the tool prints it.
@@ -146,13 +150,14 @@ impl<'a> Report<'a> {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let trace = self.traced.map(|sent| {
+        let (traces, doubted) = traces::doubted(&self.witness.spans);
+        let trace_of = |sent: &Sent| {
             json!({
                 "order": sent.order.id,
                 "attempts_seen_by_the_service": self.witness.requests_of(sent).len(),
                 "spans": self.witness.spans_of(sent),
             })
-        });
+        };
         json!({
             "adds_up": self.adds_up(),
             "published": self.witness.sent.len(),
@@ -166,7 +171,10 @@ impl<'a> Report<'a> {
             "crashes": self.witness.crashes.len(),
             "lateness_ms": self.lateness,
             "timelines": self.timelines,
-            "trace": trace,
+            "trace": self.traced.map(trace_of),
+            "trace_of_poison": self.witness.of_kind(Kind::Poison).map(trace_of),
+            "traces": traces,
+            "traces_with_doubted_clocks": doubted,
         })
     }
 }

@@ -11,12 +11,14 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::post;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use opentelemetry_proto::tonic::trace::v1::{Span as Exported, status::StatusCode};
 use prost::Message as _;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::clocks::{self, Timed};
 use super::lock;
 
 /// Keeps each export of traces unchanged.
@@ -34,9 +36,11 @@ impl Receiver {
     pub(crate) fn spans(&self) -> anyhow::Result<Vec<Span>> {
         let mut spans = Vec::new();
         for export in lock(&self.exports).iter() {
-            let resources = ExportTraceServiceRequest::decode(export.clone())?.resource_spans.into_iter();
-            let scopes = resources.flat_map(|resource| resource.scope_spans);
-            spans.extend(scopes.flat_map(|scope| scope.spans).map(Span::from));
+            for resource in ExportTraceServiceRequest::decode(export.clone())?.resource_spans {
+                let host = host(resource.resource.unwrap_or_default().attributes);
+                let exported = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+                spans.extend(exported.map(|span| Span { host: host.clone(), ..Span::from(span) }));
+            }
         }
         Ok(spans)
     }
@@ -61,6 +65,8 @@ pub(crate) struct Span {
     /// Empty at the root.
     pub(crate) parent_id: String,
     pub(crate) name: String,
+    /// Who exported it.
+    pub(crate) host: String,
     /// In nanoseconds since the epoch.
     pub(crate) start: u64,
     /// In nanoseconds since the epoch.
@@ -93,6 +99,30 @@ impl Span {
     }
 }
 
+/// The `host.name` of a resource, which rehop sets.
+fn host(attributes: Vec<KeyValue>) -> String {
+    let name = attributes.into_iter().find(|attribute| attribute.key == "host.name");
+    match name.and_then(|attribute| attribute.value?.value) {
+        Some(AnyValue::StringValue(name)) => name,
+        _ => String::new(),
+    }
+}
+
+/// How many traces there are, and in how many of them Jaeger doubts a clock.
+pub(crate) fn doubted(spans: &[Span]) -> (usize, usize) {
+    let mut traces = BTreeMap::<&str, Vec<Timed>>::new();
+    for span in spans {
+        traces.entry(&span.trace_id).or_default().push(Timed {
+            id: span.span_id.clone(),
+            parent: span.parent_id.clone(),
+            host: span.host.clone(),
+            start: span.start.into(),
+            end: span.end.into(),
+        });
+    }
+    (traces.len(), traces.values().filter(|trace| !clocks::doubted(trace).is_empty()).count())
+}
+
 impl From<Exported> for Span {
     fn from(span: Exported) -> Self {
         let attributes = span.attributes.into_iter();
@@ -101,6 +131,7 @@ impl From<Exported> for Span {
             span_id: hex(&span.span_id),
             parent_id: hex(&span.parent_span_id),
             name: span.name,
+            host: String::new(),
             start: span.start_time_unix_nano,
             end: span.end_time_unix_nano,
             failed: span.status.is_some_and(|status| status.code == StatusCode::Error as i32),

@@ -59,6 +59,10 @@ fn label(branches: &str, span: &Span) -> String {
 }
 
 fn outcome(span: &Span) -> String {
+    if let Some(deaths) = span.number("rehop.unanswered") {
+        let last = span.attributes.get("rehop.last_delivery").is_some_and(|last| last == true);
+        return format!("{deaths} died before{}", if last { ", the last delivery" } else { "" });
+    }
     let time = if span.is_wait() {
         Some(format!("{} ms late", span.number("rehop.lateness_ms").unwrap_or(0)))
     } else {
@@ -94,6 +98,7 @@ mod tests {
             span_id: id.to_owned(),
             parent_id: parent.to_owned(),
             name: name.to_owned(),
+            host: "h".to_owned(),
             start: nanos(from),
             end: nanos(to),
             failed: attributes.get("error.type").is_some(),
@@ -112,8 +117,8 @@ mod tests {
             span("a", "", "publish shop:order.created", [0, 1], json!({})),
             span("b", "a", "process orders", [2, 10], failed),
             span("e", "b", "ack orders", [9, 10], json!({})),
-            span("c", "a", "wait billing.wait.80", [10, 90], wait),
-            span("d", "a", "process orders", [90, 100], process(2, "ack")),
+            span("c", "", "wait billing.wait.80", [10, 90], wait),
+            span("d", "c", "process orders", [90, 100], process(2, "ack")),
         ];
         draw(&spans.each_ref(), 80, colours)
     }
@@ -122,13 +127,20 @@ mod tests {
     fn a_chain_is_drawn_as_a_tree_on_one_time_axis() {
         let expected = "                            start     ms  0           100 ms
 publish shop:order.created      0      1  █
-├ process orders #1             2      8  █                  wait 80 ms http_503
-│ └ ack orders                  9      1   █
-├ wait billing.wait.80         10     80   ░░░░░░░░░░░░░░░   2 ms late
+└ process orders #1             2      8  █                  wait 80 ms http_503
+  └ ack orders                  9      1   █
+wait billing.wait.80           10     80   ░░░░░░░░░░░░░░░   2 ms late
 └ process orders #2            90     10                  ██ ack";
         let lines = chain(false);
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
         assert_eq!(lines.join("\n"), expected);
+    }
+
+    #[test]
+    fn a_death_says_how_many_there_were() {
+        let died = |last| json!({ "rehop.unanswered": 2, "rehop.last_delivery": last, "error.type": "unanswered" });
+        let outcomes = [false, true].map(|last| outcome(&span("a", "", "receive orders", [0, 0], died(last))));
+        assert_eq!(outcomes, ["2 died before", "2 died before, the last delivery"]);
     }
 
     #[test]

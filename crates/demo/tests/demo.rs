@@ -57,15 +57,28 @@ fn the_demo_adds_up_and_its_trace_agrees_with_what_the_service_saw() {
     assert!(attempts.len() >= 2);
     let root = &spans[0];
     assert!(root["name"].as_str().unwrap().starts_with("publish shop:order."), "{root:#}");
-    assert!(attempts.iter().all(|attempt| attempt["parent_id"] == root["span_id"]), "attempts lie flat: {trace:#}");
+    let waits: Vec<_> = spans.iter().filter(|span| span["attributes"].get("rehop.lateness_ms").is_some()).collect();
+    for attempt in &attempts {
+        let hop = &attempt["attributes"]["rehop.hop"];
+        let above = waits.iter().find(|wait| wait["attributes"]["rehop.hop"] == *hop).copied().unwrap_or(root);
+        assert_eq!(attempt["parent_id"], above["span_id"], "each attempt is below the wait before it: {trace:#}");
+    }
+    assert!(waits.iter().all(|wait| wait["parent_id"] == ""), "waits lie flat: {trace:#}");
     assert_eq!(attempts.last().unwrap()["attributes"]["rehop.outcome"], "ack");
     let outcomes = |wanted: &str| attempts.iter().filter(|it| it["attributes"]["rehop.outcome"] == wanted).count();
-    let waits: Vec<_> = spans.iter().filter(|span| span["attributes"].get("rehop.lateness_ms").is_some()).collect();
     assert_eq!(waits.len(), outcomes("wait"), "each wait that was decided has its span");
     for wait in waits {
         let took = number(wait, "/end") - number(wait, "/start");
         assert!(took >= number(wait, "/attributes/rehop.delay_ms") * 1_000_000, "never early: {wait:#}");
     }
+
+    let poison = report["trace_of_poison"]["spans"].as_array().unwrap();
+    let deaths: Vec<_> = poison.iter().filter_map(|span| span["attributes"].get("rehop.unanswered")).collect();
+    // The first delivery came back from nowhere, and after the last death there is no other.
+    assert_eq!(deaths.len() as u64 + 1, crashes, "{poison:#?}");
+    assert_eq!(poison.last().unwrap()["attributes"]["rehop.last_delivery"], crashes == 6, "{poison:#?}");
+    assert!(number(&report, "/traces") >= 150);
+    assert_eq!(number(&report, "/traces_with_doubted_clocks"), 0);
 
     let timelines = report["timelines"].as_array().unwrap();
     assert_eq!(timelines.len(), 3);

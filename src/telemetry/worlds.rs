@@ -1,0 +1,238 @@
+//! Whole chains over several hosts, as random worlds: whatever happens to a message, its spans are one trace that Jaeger does not doubt after
+//! the first wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use opentelemetry::global::BoxedTracer;
+use opentelemetry::trace::{SpanId, TracerProvider as _};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanProcessor};
+use proptest::prelude::*;
+
+use super::clocks::{Timed, doubted};
+use super::otlp::ChainIds;
+use super::spans::{CameBack, QueueTracer};
+use crate::inputs::inputs;
+use crate::message::{Address, Delivery};
+use crate::retry::ledger::Wait;
+use crate::retry::outcome::Outcome;
+use crate::timestamp::Timestamp;
+use crate::wait::Path;
+use crate::wire::names::TRACEPARENT;
+use crate::wire::{Contract, Homes, Room};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PUBLISH: &str = "00f067aa0ba902b7";
+const HOSTS: usize = 3;
+
+/// What becomes of one delivery, and how far the clock of its process is from others.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    host: usize,
+    end: End,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Requeue,
+    Wait(u64),
+    /// The process dies.
+    Death,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let end = prop_oneof![Just(End::Requeue), (1..500_u64).prop_map(End::Wait), Just(End::Death)];
+    prop::collection::vec((0..HOSTS, end).prop_map(|(host, end)| Step { host, end }), 1..12)
+}
+
+/// What a host exports.
+#[derive(Debug, Clone, Default)]
+struct Exported(Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanProcessor for Exported {
+    fn on_start(&self, _: &mut opentelemetry_sdk::trace::Span, _: &opentelemetry::Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        self.0.lock().unwrap().push(span);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+struct Process {
+    tracer: QueueTracer,
+    exported: Exported,
+}
+
+impl Process {
+    fn new() -> Self {
+        let exported = Exported::default();
+        let provider = SdkTracerProvider::builder()
+            .with_id_generator(ChainIds::new())
+            .with_span_processor(exported.clone())
+            .build();
+        let tracer = QueueTracer::new("orders", None, 9, Duration::from_secs(86_400));
+        Self { tracer: tracer.with_tracer(BoxedTracer::new(Box::new(provider.tracer("rehop")))), exported }
+    }
+}
+
+fn contract() -> Contract {
+    Contract {
+        queue: "orders".to_owned(),
+        homes: Homes {
+            return_exchange: "ns.return".to_owned(),
+            after_prefix: "ns.after.".to_owned(),
+            delay_exchange: "ns.delay".to_owned(),
+        },
+        expiry_header: "rehop-expires-at".to_owned(),
+        max_age: None,
+        counts_deliveries: true,
+        counts_waits: false,
+    }
+}
+
+/// The spans of one message, each with its host, after these deliveries and a last one that is acked.
+fn trace_of(message: BasicProperties, steps: &[Step]) -> Vec<(usize, SpanData)> {
+    let (contract, processes) = (contract(), [(); HOSTS].map(|()| Process::new()));
+    let mut address = Address { exchange: "shop".into(), routing_key: "order".into() };
+    let (mut properties, mut redelivered, mut deaths, mut now) = (message, false, 0, Timestamp::now());
+    for step in steps.iter().copied().map(Some).chain([None]) {
+        let Process { tracer, .. } = &processes[step.map_or(0, |step| step.host)];
+        let (ledger, origin, _) = contract.read(&address, redelivered, &properties, now);
+        let delivery = Delivery {
+            address: address.clone(),
+            origin,
+            redelivered,
+            delivery_tag: 1,
+            properties: properties.clone(),
+            body: Bytes::new(),
+            ledger,
+        };
+        let mut chain = tracer.chain(&delivery, now, &mut Vec::new());
+        if delivery.ledger.wait.is_some() && !redelivered {
+            tracer.waited(&mut chain, &delivery, "ns.wait", now);
+        }
+        if deaths > 0 {
+            tracer.came_back(&mut chain, &delivery, CameBack { unanswered: deaths, limit: Some(9) });
+        }
+        let end = step.map(|step| step.end);
+        if matches!(end, Some(End::Death)) {
+            (redelivered, deaths) = (true, deaths + 1);
+            continue;
+        }
+        let span = tracer.process(&chain, &delivery);
+        // Long enough for any clock to tell its begin from its end.
+        std::thread::sleep(Duration::from_micros(1));
+        let outcome = match end {
+            Some(End::Wait(millis)) => Outcome::Wait(Duration::from_millis(millis)),
+            Some(_) => Outcome::Requeue,
+            None => Outcome::Ack,
+        };
+        span.end(outcome, None, SystemTime::now());
+        drop(tracer.client(&chain, &span, "ack", "orders"));
+        if let Some(End::Wait(millis)) = end {
+            let delay = Duration::from_millis(millis);
+            let wait = Wait { since: now, due: now + delay, leg: delay, path: Path::Tier };
+            let ledger = delivery.ledger.waiting(None, false, now);
+            let trace = chain.headers(span.context());
+            properties = contract.wait_copy(&delivery, &ledger, wait, &trace, Room::UNLIMITED);
+            address.exchange = "ns.return".into();
+            (redelivered, deaths, now) = (false, 0, now + delay);
+        } else {
+            tracer.requeued(&chain);
+            redelivered = true;
+        }
+    }
+    let of = |host: usize| processes[host].exported.0.lock().unwrap().drain(..).collect::<Vec<_>>();
+    (0..HOSTS).flat_map(|host| of(host).into_iter().map(move |span| (host, span))).collect()
+}
+
+fn text(id: SpanId) -> String {
+    if id == SpanId::INVALID { String::new() } else { id.to_string() }
+}
+
+fn nanos(at: SystemTime) -> i128 {
+    at.duration_since(UNIX_EPOCH).unwrap().as_nanos() as i128
+}
+
+/// How many spans are above this one.
+fn depth(span: &SpanData, spans: &[(usize, SpanData)]) -> usize {
+    let parent = spans.iter().find(|(_, other)| other.span_context.span_id() == span.parent_span_id);
+    parent.map_or(0, |(_, parent)| 1 + depth(parent, spans))
+}
+
+proptest! {
+    #![proptest_config(inputs(64))]
+
+    #[test]
+    fn a_chain_over_any_hosts_is_one_trace_of_constant_depth_and_nothing_after_a_wait_is_doubted(
+        steps in steps(),
+        has_context: bool,
+        publish_millis in 0..2_000_i128,
+        offsets in prop::collection::vec(-50_000_000..50_000_000_i128, HOSTS),
+    ) {
+        let message = match has_context {
+            true => {
+                let traceparent = AMQPValue::LongString(format!("00-{TRACE}-{PUBLISH}-01").into());
+                BasicProperties::default().with_headers(FieldTable::from(BTreeMap::from([(TRACEPARENT.into(), traceparent)])))
+            }
+            false => BasicProperties::default().with_message_id("order-7".into()).with_timestamp(1_700_000_000),
+        };
+        let spans = trace_of(message, &steps);
+        let traces: BTreeSet<_> = spans.iter().map(|(_, span)| span.span_context.trace_id().to_string()).collect();
+        prop_assert_eq!(traces.len(), 1);
+        prop_assert!(!has_context || traces.contains(TRACE));
+        let begin = spans.iter().map(|(_, span)| nanos(span.start_time)).min().unwrap();
+        // The producer's span, before which no attempt begins.
+        let publish = |host: &str| Timed {
+            id: PUBLISH.to_owned(),
+            parent: String::new(),
+            host: host.to_owned(),
+            start: begin - 200_000_000,
+            end: begin - 200_000_000 + publish_millis * 1_000_000,
+        };
+        let timed = |host: &dyn Fn(usize) -> String, offset: &dyn Fn(usize) -> i128| {
+            spans
+                .iter()
+                .map(|(at, span)| Timed {
+                    id: text(span.span_context.span_id()),
+                    parent: text(span.parent_span_id),
+                    host: host(*at),
+                    start: nanos(span.start_time) + offset(*at),
+                    end: nanos(span.end_time) + offset(*at),
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut one = timed(&|_| "host".to_owned(), &|_| 0);
+        one.push(publish("host"));
+        prop_assert_eq!(doubted(&one), vec![]);
+        let mut several = timed(&|at| at.to_string(), &|at| offsets[at]);
+        several.push(publish("producer"));
+        let early: BTreeSet<_> = spans
+            .iter()
+            .filter(|(_, span)| span.parent_span_id.to_string() == PUBLISH)
+            .map(|(_, span)| text(span.span_context.span_id()))
+            .collect();
+        for (id, shift) in doubted(&several) {
+            let span = several.iter().find(|span| span.id == id).unwrap();
+            prop_assert!(early.contains(id) || early.contains(&span.parent), "{} would be moved by {:?}", id, shift);
+        }
+        for (_, span) in &spans {
+            let hop = span.attributes.iter().find(|it| it.key.as_str() == "rehop.hop").map(|it| it.value.to_string());
+            prop_assert!(span.start_time <= span.end_time && depth(span, &spans) <= 2);
+            let is_early = early.contains(&text(span.span_context.span_id()));
+            prop_assert!(!is_early || hop.as_deref() == Some("0"), "an attempt after a wait is below the producer's span");
+        }
+    }
+}
