@@ -35,29 +35,43 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Continues the chain's trace. For a message that has just returned from a wait, records the wait and how late it ended. Of one that may
-    /// have killed its process, exports what is known before it can do so again.
-    pub(crate) async fn open(unacked: Unacked) -> Self {
-        let Unacked { context, delivery, received, settler, in_flight, held, unanswered } = unacked;
-        let is_held = held.is_some();
-        let mut chain = held.map_or_else(|| Self::chain(&context, &delivery, received), |chain| *chain);
+    /// Continues the chain's trace.
+    pub(crate) fn open(mut unacked: Unacked) -> Self {
+        let chain = Self::continued(&mut unacked);
+        Self::begun(unacked, chain)
+    }
+
+    /// The same for a delivery that may kill its process, as it may have done so often before: exports what is known before it can.
+    pub(crate) async fn open_suspect(mut unacked: Unacked, unanswered: u32) -> Self {
+        let mut chain = Self::continued(&mut unacked);
+        let context = &unacked.context;
+        let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
+        if context.tracer.came_back(&mut chain, &unacked.delivery, CameBack { unanswered, limit }) {
+            flush::at_once().await;
+        }
+        Self::begun(unacked, chain)
+    }
+
+    /// The delivery's chain. For a message that has just returned from a wait, records the wait and how late it ended.
+    fn continued(unacked: &mut Unacked) -> Chain {
+        let Unacked { context, delivery, received, held, .. } = unacked;
+        let (is_held, received) = (held.is_some(), *received);
+        let mut chain = held.take().map_or_else(|| Self::chain(context, delivery, received), |chain| *chain);
         if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
             let (place, ended) = match is_held {
                 true => (context.config.queue.clone(), Timestamp::now()),
                 false => (context.names.holder(wait.path, wait.leg), received),
             };
-            context.tracer.waited(&mut chain, &delivery, &place, ended);
+            context.tracer.waited(&mut chain, delivery, &place, ended);
             if delivery.ledger.wait_unfinished.is_none() {
                 context.metrics.wait_ended(ended.since(wait.due));
             }
         }
-        if let Some(unanswered) = unanswered {
-            let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
-            if context.tracer.came_back(&mut chain, &delivery, CameBack { unanswered, limit }) {
-                // Boxed, because it is rare and the task of a delivery should stay small.
-                Box::pin(flush::at_once()).await;
-            }
-        }
+        chain
+    }
+
+    fn begun(unacked: Unacked, chain: Chain) -> Self {
+        let Unacked { context, delivery, received, settler, in_flight, .. } = unacked;
         let span = context.tracer.process(&chain, &delivery);
         Self { context, delivery, settler, chain, span, received, in_flight }
     }

@@ -25,7 +25,11 @@ use crate::wait::jitter::Draw;
 /// message that will be redelivered. Returns a delivery that it has not settled. `handler_ended` is not called for one that waits in this
 /// process: others could start between that call and the hold.
 pub(crate) async fn run(unacked: Unacked, handler_ended: impl FnOnce(Option<GivenBack>)) -> Option<Left> {
-    let attempt = Attempt::open(unacked).await;
+    let attempt = match unacked.unanswered {
+        // Boxed, because it is rare and the task of a delivery should stay small.
+        Some(unanswered) => Box::pin(Attempt::open_suspect(unacked, unanswered)).await,
+        None => Attempt::open(unacked),
+    };
     let mut decided = attempt.run().await;
     if let Some(wait) = attempt.holds(decided.decision, Timestamp::from(decided.at)) {
         return Some(Left::Waiting(attempt.keep(decided, wait)));

@@ -13,19 +13,19 @@ use crate::timestamp::Timestamp;
 use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
 use crate::wire::{Ignored, TraceHeaders};
 
-/// A chain as this delivery continues it.
+/// A chain as this delivery continues it. Every delivery has one, so ids are bytes here, which need no alignment.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
     /// What the next span hangs below, if anything, and the baggage.
     pub(super) parent: Context,
     /// The trace of a next span that has no parent.
-    pub(super) trace: Option<TraceId>,
+    trace: Option<[u8; 16]>,
     /// The context that copies carry: the producer's, or that of the trace's first span.
-    pub(super) origin: Option<SpanContext>,
+    origin: Option<Box<SpanContext>>,
     /// What the attempt links to: the previous attempt, and the old trace after a split.
     pub(super) links: Vec<SpanContext>,
     /// The attempt before the wait that this process has recorded. A later attempt after the same wait knows it by this.
-    waited_after: Option<SpanId>,
+    waited_after: Option<[u8; 8]>,
     /// When the present trace began. Without a split, this is when the chain was first seen.
     since: Timestamp,
     first_seen: Timestamp,
@@ -68,7 +68,7 @@ impl Chain {
                 // Several processes may begin it: each that gets this copy before the next one is written.
                 let old = [origin.trace_id().to_bytes().to_vec(), since.as_millis().to_be_bytes().to_vec()];
                 let last = previous.as_ref().map_or_else(Vec::new, |attempt| attempt.span_id().to_bytes().to_vec());
-                chain.trace = Some(ids::computed(&[&old[0], &old[1], &last])).filter(|_| ids::are_chosen());
+                chain.begins(ids::computed(&[&old[0], &old[1], &last]));
                 chain.since = now;
                 chain.links = std::iter::once(origin).chain(previous).collect();
             }
@@ -78,22 +78,37 @@ impl Chain {
                 chain.links = previous.into_iter().filter(|_| !delivery.redelivered).collect();
                 if let Some((attempt, wait)) = known.and_then(|attempt| Some((attempt, recorded(attempt)?))) {
                     chain.below(wait);
-                    chain.waited_after = Some(attempt);
+                    chain.waited_after = Some(attempt.to_bytes());
                 } else if ledger.is_copy || ledger.hop > 0 {
                     chain.beside(&origin);
                 } else {
                     chain.below(origin.clone());
                 }
-                chain.origin = Some(origin);
+                chain.origin = Some(Box::new(origin));
             }
             None => {
                 let (id, at) = (delivery.properties.message_id(), *delivery.properties.timestamp());
                 let trace = ids::of_message(queue, id.as_ref().map(|id| id.as_str()), at);
-                chain.trace = trace.filter(|_| ids::are_chosen());
+                trace.into_iter().for_each(|trace| chain.begins(trace));
                 chain.links = previous.into_iter().collect();
             }
         }
         chain
+    }
+
+    /// The next span is the first one of this trace, if that can be done.
+    fn begins(&mut self, trace: TraceId) {
+        self.trace = ids::are_chosen().then(|| trace.to_bytes());
+    }
+
+    /// The trace of a next span that has no parent.
+    pub(super) fn trace(&self) -> Option<TraceId> {
+        self.trace.map(TraceId::from_bytes)
+    }
+
+    /// The context that copies carry.
+    pub(super) fn origin(&self) -> Option<&SpanContext> {
+        self.origin.as_deref()
     }
 
     /// The next span is a child of this one.
@@ -105,7 +120,8 @@ impl Chain {
     /// The next span is in this span's trace and below no span, because the clock of what it would be below may be another one.
     fn beside(&mut self, span: &SpanContext) {
         let context = propagation::with_baggage(Context::new(), self.baggage.as_deref());
-        (self.parent, self.trace) = ids::beside(span, &context);
+        let (parent, trace) = ids::beside(span, &context);
+        (self.parent, self.trace) = (parent, trace.map(TraceId::to_bytes));
     }
 
     /// The attempts that follow are below the wait that this process has recorded.
@@ -114,32 +130,32 @@ impl Chain {
             return;
         }
         // In a new trace, it is the first span.
-        self.origin.get_or_insert_with(|| wait.clone());
-        self.waited_after = self.links.last().map(SpanContext::span_id);
+        self.origin.get_or_insert_with(|| Box::new(wait.clone()));
+        self.waited_after = self.links.last().map(|attempt| attempt.span_id().to_bytes());
         self.below(wait.clone());
     }
 
     /// The attempt is below the span of its delivery.
     pub(super) fn came_back(&mut self, delivery: &SpanContext) {
-        self.origin.get_or_insert_with(|| delivery.clone());
+        self.origin.get_or_insert_with(|| Box::new(delivery.clone()));
         self.waited_after = None;
         self.below(delivery.clone());
     }
 
     /// The attempt before the wait that the attempts are below, and that wait.
     pub(super) fn recorded_wait(&self) -> Option<(SpanId, SpanContext)> {
-        Some((self.waited_after?, self.parent.span().span_context().clone()))
+        Some((SpanId::from_bytes(self.waited_after?), self.parent.span().span_context().clone()))
     }
 
     /// The attempt's span is the first one of its trace.
-    fn begins_with(&self, attempt: &SpanContext) -> Option<SpanContext> {
-        self.origin.is_none().then(|| attempt.clone()).filter(SpanContext::is_valid)
+    fn begins_with(&self, attempt: &SpanContext) -> Option<Box<SpanContext>> {
+        (self.origin.is_none() && attempt.is_valid()).then(|| Box::new(attempt.clone()))
     }
 
     /// Whether the span was recorded. Without a provider, its context is its parent's.
     fn is_recorded(&self, span: &SpanContext) -> bool {
         let other = |context: &SpanContext| context.span_id() != span.span_id();
-        span.is_valid() && other(self.parent.span().span_context()) && self.origin.as_ref().is_none_or(other)
+        span.is_valid() && other(self.parent.span().span_context()) && self.origin().is_none_or(other)
     }
 
     /// The chain of the next attempt, if this process makes it: what a copy would carry in its headers. `attempt` has the span of this one.
@@ -166,7 +182,7 @@ impl Chain {
         let attempt = span.span_context();
         let origin = self.origin.clone().or_else(|| self.begins_with(attempt));
         let mut headers = origin.map_or_else(Vec::new, |origin| {
-            propagation::headers_of(&Context::new().with_remote_span_context(origin))
+            propagation::headers_of(&Context::new().with_remote_span_context(*origin))
         });
         if let Some(baggage) = &self.baggage {
             headers.push((BAGGAGE, baggage.clone()));

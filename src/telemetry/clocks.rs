@@ -25,7 +25,7 @@ pub(crate) fn doubted(trace: &[Timed]) -> Vec<(&str, Option<i128>)> {
 
 /// A span shares its parent's shift if it is of the same host, and else has one of its own.
 fn shift(span: &Timed, by_id: &HashMap<&str, &Timed>) -> i128 {
-    let Some(parent) = by_id.get(span.parent.as_str()) else { return 0 };
+    let Some(parent) = by_id.get(span.parent.as_str()).filter(|_| !span.parent.is_empty()) else { return 0 };
     if span.host == parent.host && !span.host.is_empty() {
         return shift(parent, by_id);
     }

@@ -43,8 +43,10 @@ async fn run(flush: Flush, turns: &'static Semaphore) {
     let (sender, done) = oneshot::channel();
     // The SDK blocks, and would deadlock on a runtime with one thread.
     let work = move || {
-        let _turn = turn;
+        // Before the sender is dropped, also if the flush panics.
+        let turn = turn;
         flush();
+        drop(turn);
         let _ = sender.send(());
     };
     // If no thread can be started, the sender is dropped with the closure.

@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_messages_trace_is_the_same_in_all_versions_and_differs_with_each_part() {
         let trace = of_message("orders", Some("order-7"), Some(1_700_000_000)).unwrap();
-        assert_eq!(trace.to_string(), "TRACE");
+        assert_eq!(trace.to_string(), "286163709cbe771855dd29d6a0cf071e");
         let others = [
             ("order", Some("sorder-7"), Some(1_700_000_000)),
             ("orders", Some("order-8"), Some(1_700_000_000)),

@@ -169,9 +169,9 @@ pub(crate) mod propagation;
 mod recorded;
 pub(crate) mod rested;
 pub(crate) mod spans;
-pub(crate) mod values;
 #[cfg(all(test, feature = "otlp"))]
-mod worlds;
+mod tests;
+pub(crate) mod values;
 
 pub use flush::flush_with;
 #[cfg(feature = "otlp")]

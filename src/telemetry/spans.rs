@@ -83,7 +83,7 @@ impl QueueTracer {
     }
 
     fn build(&self, chain: &Chain, builder: SpanBuilder) -> Context {
-        ids::build(&self.tracer, builder, &chain.parent, (chain.trace, chain.origin.as_ref()))
+        ids::build(&self.tracer, builder, &chain.parent, (chain.trace(), chain.origin()))
     }
 
     fn start(&self, chain: &Chain, name: Cow<'static, str>, kind: SpanKind, attributes: Vec<KeyValue>) -> SpanBuilder {
@@ -211,7 +211,7 @@ impl QueueTracer {
         ];
         let mut builder =
             self.start(chain, Cow::Owned(format!("{operation} {destination}")), SpanKind::Client, attributes);
-        if let Some(origin) = chain.origin.clone().filter(|_| operation == "send") {
+        if let Some(origin) = chain.origin().cloned().filter(|_| operation == "send") {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
         let started = SystemTime::now();
