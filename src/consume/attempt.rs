@@ -28,7 +28,8 @@ pub(crate) struct Attempt {
     pub(crate) context: Arc<QueueContext>,
     pub(crate) delivery: Arc<Delivery>,
     pub(crate) settler: Settler,
-    pub(crate) chain: Chain,
+    /// Boxed, because the task of a delivery should stay small.
+    pub(crate) chain: Box<Chain>,
     pub(crate) span: ProcessSpan,
     pub(crate) received: Timestamp,
     pub(crate) in_flight: InFlight,
@@ -53,10 +54,10 @@ impl Attempt {
     }
 
     /// The delivery's chain. For a message that has just returned from a wait, records the wait and how late it ended.
-    fn continued(unacked: &mut Unacked) -> Chain {
+    fn continued(unacked: &mut Unacked) -> Box<Chain> {
         let Unacked { context, delivery, received, held, .. } = unacked;
         let (is_held, received) = (held.is_some(), *received);
-        let mut chain = held.take().map_or_else(|| Self::chain(context, delivery, received), |chain| *chain);
+        let mut chain = held.take().unwrap_or_else(|| Box::new(Self::chain(context, delivery, received)));
         if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
             let (place, ended) = match is_held {
                 true => (context.config.queue.clone(), Timestamp::now()),
@@ -70,7 +71,7 @@ impl Attempt {
         chain
     }
 
-    fn begun(unacked: Unacked, chain: Chain) -> Self {
+    fn begun(unacked: Unacked, chain: Box<Chain>) -> Self {
         let Unacked { context, delivery, received, settler, in_flight, .. } = unacked;
         let span = context.tracer.process(&chain, &delivery);
         Self { context, delivery, settler, chain, span, received, in_flight }

@@ -13,19 +13,19 @@ use crate::timestamp::Timestamp;
 use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
 use crate::wire::{Ignored, TraceHeaders};
 
-/// A chain as this delivery continues it. Every delivery has one, so ids are bytes here, which need no alignment.
+/// A chain as this delivery continues it.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
     /// What the next span hangs below, if anything, and the baggage.
     pub(super) parent: Context,
     /// The trace of a next span that has no parent.
-    trace: Option<[u8; 16]>,
+    trace: Option<TraceId>,
     /// The context that copies carry: the producer's, or that of the trace's first span.
-    origin: Option<Box<SpanContext>>,
+    origin: Option<SpanContext>,
     /// What the attempt links to: the previous attempt, and the old trace after a split.
     pub(super) links: Vec<SpanContext>,
     /// The attempt before the wait that this process has recorded. A later attempt after the same wait knows it by this.
-    waited_after: Option<[u8; 8]>,
+    waited_after: Option<SpanId>,
     /// When the present trace began. Without a split, this is when the chain was first seen.
     since: Timestamp,
     first_seen: Timestamp,
@@ -78,13 +78,13 @@ impl Chain {
                 chain.links = previous.into_iter().filter(|_| !delivery.redelivered).collect();
                 if let Some((attempt, wait)) = known.and_then(|attempt| Some((attempt, recorded(attempt)?))) {
                     chain.below(wait);
-                    chain.waited_after = Some(attempt.to_bytes());
+                    chain.waited_after = Some(attempt);
                 } else if ledger.is_copy || ledger.hop > 0 {
                     chain.beside(&origin);
                 } else {
                     chain.below(origin.clone());
                 }
-                chain.origin = Some(Box::new(origin));
+                chain.origin = Some(origin);
             }
             None => {
                 let (id, at) = (delivery.properties.message_id(), *delivery.properties.timestamp());
@@ -98,17 +98,17 @@ impl Chain {
 
     /// The next span is the first one of this trace, if that can be done.
     fn begins(&mut self, trace: TraceId) {
-        self.trace = ids::are_chosen().then(|| trace.to_bytes());
+        self.trace = Some(trace).filter(|_| ids::are_chosen());
     }
 
     /// The trace of a next span that has no parent.
     pub(super) fn trace(&self) -> Option<TraceId> {
-        self.trace.map(TraceId::from_bytes)
+        self.trace
     }
 
     /// The context that copies carry.
     pub(super) fn origin(&self) -> Option<&SpanContext> {
-        self.origin.as_deref()
+        self.origin.as_ref()
     }
 
     /// The next span is a child of this one.
@@ -120,8 +120,7 @@ impl Chain {
     /// The next span is in this span's trace and below no span, because the clock of what it would be below may be another one.
     fn beside(&mut self, span: &SpanContext) {
         let context = propagation::with_baggage(Context::new(), self.baggage.as_deref());
-        let (parent, trace) = ids::beside(span, &context);
-        (self.parent, self.trace) = (parent, trace.map(TraceId::to_bytes));
+        (self.parent, self.trace) = ids::beside(span, &context);
     }
 
     /// The attempts that follow are below the wait that this process has recorded.
@@ -130,26 +129,33 @@ impl Chain {
             return;
         }
         // In a new trace, it is the first span.
-        self.origin.get_or_insert_with(|| Box::new(wait.clone()));
-        self.waited_after = self.links.last().map(|attempt| attempt.span_id().to_bytes());
+        self.origin.get_or_insert_with(|| wait.clone());
+        self.waited_after = self.links.last().map(SpanContext::span_id);
         self.below(wait.clone());
+    }
+
+    /// The next span is in the chain's trace and below no span, whatever it would be below otherwise.
+    pub(super) fn set_apart(&mut self) {
+        self.waited_after = None;
+        if let Some(origin) = self.origin.clone() {
+            self.beside(&origin);
+        }
     }
 
     /// The attempt is below the span of its delivery.
     pub(super) fn came_back(&mut self, delivery: &SpanContext) {
-        self.origin.get_or_insert_with(|| Box::new(delivery.clone()));
-        self.waited_after = None;
+        self.origin.get_or_insert_with(|| delivery.clone());
         self.below(delivery.clone());
     }
 
     /// The attempt before the wait that the attempts are below, and that wait.
     pub(super) fn recorded_wait(&self) -> Option<(SpanId, SpanContext)> {
-        Some((SpanId::from_bytes(self.waited_after?), self.parent.span().span_context().clone()))
+        Some((self.waited_after?, self.parent.span().span_context().clone()))
     }
 
     /// The attempt's span is the first one of its trace.
-    fn begins_with(&self, attempt: &SpanContext) -> Option<Box<SpanContext>> {
-        (self.origin.is_none() && attempt.is_valid()).then(|| Box::new(attempt.clone()))
+    fn begins_with(&self, attempt: &SpanContext) -> Option<SpanContext> {
+        (self.origin.is_none() && attempt.is_valid()).then(|| attempt.clone())
     }
 
     /// Whether the span was recorded. Without a provider, its context is its parent's.
@@ -182,7 +188,7 @@ impl Chain {
         let attempt = span.span_context();
         let origin = self.origin.clone().or_else(|| self.begins_with(attempt));
         let mut headers = origin.map_or_else(Vec::new, |origin| {
-            propagation::headers_of(&Context::new().with_remote_span_context(*origin))
+            propagation::headers_of(&Context::new().with_remote_span_context(origin))
         });
         if let Some(baggage) = &self.baggage {
             headers.push((BAGGAGE, baggage.clone()));

@@ -135,6 +135,8 @@ impl QueueTracer {
             KeyValue::new(names::ERROR_TYPE, "unanswered"),
         ];
         attributes.extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
+        // Without a length, it would never be within a span of another host.
+        chain.set_apart();
         let now = SystemTime::now();
         let builder = self
             .start(chain, Cow::Owned(format!("receive {}", self.queue)), SpanKind::Client, attributes)
