@@ -46,8 +46,8 @@ impl Chain {
         let Incoming { parent: origin, baggage } = propagation::read(delivery, ignored);
         let ledger = &delivery.ledger;
         let text = |name| if ledger.is_copy { delivery.header(name).map(HeaderValue::of) } else { None };
-        let previous = text(PREVIOUS_ATTEMPT)
-            .and_then(|value| propagation::parse(value.as_text()?, TraceState::default()));
+        let previous =
+            text(PREVIOUS_ATTEMPT).and_then(|value| propagation::parse(value.as_text()?, TraceState::default()));
         let first_seen = ledger.first_seen;
         let since = text(TRACED_SINCE)
             .and_then(|value| value.as_text()?.parse().ok())
@@ -187,9 +187,8 @@ impl Chain {
         let span = attempt.span();
         let attempt = span.span_context();
         let origin = self.origin.clone().or_else(|| self.begins_with(attempt));
-        let mut headers = origin.map_or_else(Vec::new, |origin| {
-            propagation::headers_of(&Context::new().with_remote_span_context(origin))
-        });
+        let mut headers = origin
+            .map_or_else(Vec::new, |origin| propagation::headers_of(&Context::new().with_remote_span_context(origin)));
         if let Some(baggage) = &self.baggage {
             headers.push((BAGGAGE, baggage.clone()));
         }

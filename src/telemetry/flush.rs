@@ -66,7 +66,8 @@ mod tests {
         static TURNS: Semaphore = Semaphore::const_new(1);
         let count = Arc::new(AtomicU32::new(0));
         let counter = count.clone();
-        let flush: Flush = Arc::new(move || assert!(counter.fetch_add(1, Ordering::SeqCst) > 0, "the first one panics"));
+        let flush: Flush =
+            Arc::new(move || assert!(counter.fetch_add(1, Ordering::SeqCst) > 0, "the first one panics"));
         run(flush.clone(), &TURNS).await;
         run(flush, &TURNS).await;
         assert_eq!((count.load(Ordering::SeqCst), TURNS.available_permits()), (2, 1));

@@ -121,7 +121,12 @@ impl QueueTracer {
 
     /// The span of a delivery that came back without an answer, before its handler starts: if the process dies, nothing else tells of it. It
     /// has no length, and the attempt is below it. Returns whether it is recorded.
-    pub(crate) fn came_back(&self, chain: &mut Chain, delivery: &Delivery, CameBack { unanswered, limit }: CameBack) -> bool {
+    pub(crate) fn came_back(
+        &self,
+        chain: &mut Chain,
+        delivery: &Delivery,
+        CameBack { unanswered, limit }: CameBack,
+    ) -> bool {
         let ledger = &delivery.ledger;
         let is_last = limit.is_some_and(|limit| ledger.redeliveries.unwrap_or(0) >= limit);
         let mut attributes = vec![

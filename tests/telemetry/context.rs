@@ -152,7 +152,8 @@ async fn all_attempts_of_a_message_with_an_id_are_in_one_trace_whichever_process
     crate::set_up();
     let mut fixture = Fixture::new("no-context-requeued").await;
     fixture.retry().immediate = Some(1);
-    let message = |id: &str| fixture.to_queue().body("7").message_id(id).properties(|it| it.timestamp = Some(1_700_000_000));
+    let message =
+        |id: &str| fixture.to_queue().body("7").message_id(id).properties(|it| it.timestamp = Some(1_700_000_000));
     for (id, attempts) in [("order-7", 3), ("order-8", 1)] {
         let seen = Log::default();
         let counter = seen.clone();
@@ -168,7 +169,8 @@ async fn all_attempts_of_a_message_with_an_id_are_in_one_trace_whichever_process
     }
     let chain = Chain::of_queue(&fixture, 10).await;
     let traces = |id: &str| {
-        let of_id = chain.spans.iter().filter(|span| attribute(&span.attributes, "rehop.chain_id").as_deref() == Some(id));
+        let of_id =
+            chain.spans.iter().filter(|span| attribute(&span.attributes, "rehop.chain_id").as_deref() == Some(id));
         of_id.map(|span| hex(&span.trace_id)).collect::<std::collections::BTreeSet<_>>()
     };
     let (seventh, eighth) = (traces("order-7"), traces("order-8"));

@@ -89,10 +89,13 @@ async fn a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", hangs.local_addr().unwrap());
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")];
-    if !alone("deaths::a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other_message", &variables).await {
+    if !alone("deaths::a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other_message", &variables)
+        .await
+    {
         return;
     }
-    let telemetry = rehop::telemetry::builder("orders").without_subscriber().shutdown_limit(Duration::ZERO).init().unwrap();
+    let telemetry =
+        rehop::telemetry::builder("orders").without_subscriber().shutdown_limit(Duration::ZERO).init().unwrap();
     let fixture = Fixture::new("hanging").await;
     fixture.declare().await;
     fixture.publish("suspect").await;
@@ -114,7 +117,8 @@ async fn a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_with_a_provider_of_its_own_gives_the_flush() {
-    if !alone("deaths::a_service_with_a_provider_of_its_own_gives_the_flush", &[("OTEL_TRACES_EXPORTER", "none")]).await {
+    if !alone("deaths::a_service_with_a_provider_of_its_own_gives_the_flush", &[("OTEL_TRACES_EXPORTER", "none")]).await
+    {
         return;
     }
     static SAID: Mutex<Vec<&str>> = Mutex::new(Vec::new());

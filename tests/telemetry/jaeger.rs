@@ -68,7 +68,8 @@ async fn jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock() {
     for span in &spans {
         assert!(span["warnings"].as_array().is_none_or(Vec::is_empty), "{span:#}");
         let is_below = span["references"][0]["refType"] == "CHILD_OF";
-        let is_above = ["publish ", "wait "].iter().any(|start| span["operationName"].as_str().unwrap().starts_with(start));
+        let is_above =
+            ["publish ", "wait "].iter().any(|start| span["operationName"].as_str().unwrap().starts_with(start));
         assert!(is_below != is_above, "{span:#}");
     }
 }

@@ -17,6 +17,7 @@ mod jaeger;
 mod metrics;
 mod moves;
 mod outage;
+mod providers;
 mod replays;
 #[allow(dead_code, reason = "the other tests use all of it")]
 #[path = "../support/mod.rs"]

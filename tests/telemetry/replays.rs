@@ -135,3 +135,25 @@ async fn the_span_of_a_copy_that_its_queue_refuses_says_so() {
         fixture.has_depth(&fixture.stray(), 1).await;
     }
 }
+
+/// As one that the broker has parked after deaths, or one whose producer does not trace.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_without_a_context_is_replayed_into_the_trace_of_its_other_attempts() {
+    crate::set_up();
+    let fixture = Fixture::new("replay-no-context").await;
+    fixture.declare().await;
+    let message = |at: Publish| at.body("7").message_id("order-9").properties(|it| it.timestamp = Some(1_700_000_000));
+    fixture.client.publish(message(Publish::to(fixture.namespace.exchange("park"), &fixture.queue))).await.unwrap();
+    fixture.has_depth(&fixture.parked(), 1).await;
+    let serving = fixture.serve_always(Ok(())).await;
+    // The same message as if it had never been parked.
+    fixture.client.publish(message(fixture.to_queue())).await.unwrap();
+    let first = Chain::of_queue(&fixture, 2).await;
+    let operator = Parked::open(&fixture.settings, Place::queue(&fixture.queue)).unwrap();
+    assert_eq!(operator.replay(&everything(), |_| {}, pending()).await.unwrap().fates.handled, 1);
+    let all = Chain::of_queue(&fixture, 5).await;
+    serving.stop().await;
+    assert!(all.spans.iter().all(|span| span.trace_id == first.spans[0].trace_id), "{}", all.outline());
+    let rest = all.named("parked ")[0];
+    assert!(all.process().any(|span| span.links.iter().any(|link| link.span_id == rest.span_id)), "{}", all.outline());
+}

@@ -79,7 +79,7 @@ impl<'a> Report<'a> {
             text += "\n";
         }
         let (traces, doubted) = traces::doubted(&self.witness.spans);
-        text + &format!("\nJaeger would doubt the clocks of {doubted} of the {traces} traces.\n")
+        text + &format!("\nJaeger would doubt the clocks of {doubted} of the {traces} traces.")
     }
 
     /// What the operator saw and did, as the tool prints it.

@@ -150,9 +150,8 @@ impl Builder {
             let (spans, metrics, logs) = (exporters.spans()?, exporters.metrics()?, exporters.logs()?);
             telemetry.runtime = exporters.into_runtime().map(KeptRuntime::new);
             if spans.is_some() || !self.processors.is_empty() {
-                let mut builder = SdkTracerProvider::builder()
-                    .with_resource(resource.clone())
-                    .with_id_generator(ChainIds::new());
+                let mut builder =
+                    SdkTracerProvider::builder().with_resource(resource.clone()).with_id_generator(ChainIds::new());
                 for add in self.processors {
                     builder = add(builder);
                 }
