@@ -1,6 +1,8 @@
 //! Whole chains over several hosts, as random worlds: whatever happens to a message, its spans are one trace that Jaeger does not doubt after
 //! the first wait.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -68,7 +68,7 @@ pub const DISCARDED_WHY: &str = "rehop-discarded-why";
 pub const DISCARD_RUN: &str = "rehop-discard-run";
 /// The queue that it was discarded from.
 pub const DISCARDED_FROM: &str = "rehop-discarded-from";
-/// The span of the previous attempt, as a `traceparent`.
+/// The span of the previous attempt, or after a replay that of the message's rest, as a `traceparent`.
 pub const PREVIOUS_ATTEMPT: &str = "rehop-previous-attempt";
 /// When the chain's present trace began.
 pub const TRACED_SINCE: &str = "rehop-traced-since";
