@@ -59,6 +59,7 @@ impl Worker {
             failures += 1;
             tracing::warn!(queue, %error, "not consuming; retrying in {pause:.1?}");
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(pause) => {}
                 () = shutdown.requested() => break,
             }

@@ -12,6 +12,7 @@ use super::names;
 use super::propagation::{self, Incoming};
 use crate::failure::Failure;
 use crate::message::{Delivery, HeaderValue};
+use crate::random::random;
 use crate::retry::decision::Reason;
 use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
 use crate::retry::outcome::Outcome;
@@ -251,7 +252,7 @@ fn chain_id(delivery: &Delivery, parent: Option<&SpanContext>) -> Cow<'static, s
     match (parent, delivery.properties.message_id()) {
         (Some(parent), _) => Cow::Owned(format!("{}-{}", parent.trace_id(), parent.span_id())),
         (None, Some(id)) if !id.as_str().is_empty() => Cow::Owned(id.to_string()),
-        (None, _) => Cow::Owned(format!("{:016x}", rand::random::<u64>())),
+        (None, _) => Cow::Owned(format!("{:016x}", random::<u64>())),
     }
 }
 
