@@ -1,5 +1,15 @@
 //! Whole rehop services on a simulated RabbitMQ, in virtual time.
 
+mod check;
+mod draw;
 mod network;
+mod process;
+mod record;
+mod scenario;
+mod world;
 
+pub use check::{Promise, Violation, check};
 pub use network::{Network, Process, Weather};
+pub use record::{AttemptId, Happened, Recorded};
+pub use scenario::{AttemptPlan, Ending, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
+pub use world::{Outcome, run};
