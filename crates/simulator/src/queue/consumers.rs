@@ -1,0 +1,385 @@
+//! The consumers of a queue: who is next, how much each may hold, and what a single active consumer is.
+//!
+//! A consumer has credit for as many messages as its prefetch allows and stands in a line while it has some. Whoever gets a message
+//! goes to the end of the line. A cancelled consumer stays known as long as it holds messages.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::Entry;
+use crate::names::{ChannelId, Name, Tag};
+use crate::protocol::{Time, Version};
+
+/// What a quorum queue makes of a prefetch of 0.
+const UNLIMITED_PREFETCH: u32 = 2000;
+
+/// What a `basic.consume` or `basic.get` asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Subscription {
+    pub(crate) channel: ChannelId,
+    pub(crate) tag: Tag,
+    pub(crate) is_no_ack: bool,
+    pub(crate) is_exclusive: bool,
+    pub(crate) prefetch: u16,
+    /// `x-priority`: a higher one is served first.
+    pub(crate) priority: i64,
+    /// How long it may hold a message (4.3).
+    pub(crate) timeout: Time,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) entry: Entry,
+    deadline: Time,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Up,
+    /// A single active consumer that finishes what it holds before one of higher priority takes over.
+    Quiescing,
+    Cancelled,
+}
+
+#[derive(Debug)]
+pub(super) struct Consumer {
+    subscription: Subscription,
+    /// The order of subscription, and the name in the line.
+    key: u64,
+    status: Status,
+    credit: u32,
+    next_delivery: u64,
+    /// By their number for this consumer.
+    pub(super) held: BTreeMap<u64, Held>,
+    /// What timed out and was not settled since. While there is any, the consumer gets nothing.
+    timed_out: Vec<u64>,
+    is_timed_out: bool,
+}
+
+impl Consumer {
+    fn new(key: u64, subscription: Subscription) -> Self {
+        Self {
+            credit: credit_of(&subscription),
+            subscription,
+            key,
+            status: Status::Up,
+            next_delivery: 0,
+            held: BTreeMap::new(),
+            timed_out: Vec::new(),
+            is_timed_out: false,
+        }
+    }
+
+    fn is(&self, channel: ChannelId, tag: &Tag) -> bool {
+        self.subscription.channel == channel && self.subscription.tag == *tag
+    }
+
+    fn is_up(&self) -> bool {
+        self.status == Status::Up && !self.is_timed_out
+    }
+
+    /// Whether it is the active one of a single active consumer.
+    fn is_active(&self) -> bool {
+        self.status != Status::Cancelled && !self.is_timed_out
+    }
+
+    pub(super) fn add_credit(&mut self) {
+        if self.status != Status::Cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
+            self.credit = (self.credit + 1).min(credit_of(&self.subscription));
+        }
+    }
+
+    /// Takes out what was held for too long.
+    fn take_late(&mut self, now: Time) -> Vec<Entry> {
+        let late: Vec<_> =
+            self.held.iter().filter(|(_, held)| held.deadline <= now).map(|(&delivery, _)| delivery).collect();
+        self.is_timed_out |= !late.is_empty();
+        self.timed_out.extend(&late);
+        late.iter().for_each(|_| self.add_credit());
+        late.iter().filter_map(|delivery| self.held.remove(delivery)).map(|held| held.entry).collect()
+    }
+
+    /// What had timed out is settled after all.
+    pub(super) fn forgive(&mut self, deliveries: &[u64]) {
+        self.timed_out.retain(|delivery| !deliveries.contains(delivery));
+        self.is_timed_out &= !self.timed_out.is_empty();
+    }
+}
+
+fn credit_of(subscription: &Subscription) -> u32 {
+    if subscription.prefetch == 0 { UNLIMITED_PREFETCH } else { subscription.prefetch.into() }
+}
+
+#[derive(Debug)]
+pub(super) struct Consumers {
+    version: Version,
+    is_single_active: bool,
+    next_key: u64,
+    /// In the order of subscription.
+    known: Vec<Consumer>,
+    /// With a single active consumer, the others.
+    waiting: Vec<Consumer>,
+    /// Consumers with credit, by their priority and key. The first is the next.
+    line: VecDeque<(i64, u64)>,
+}
+
+impl Consumers {
+    pub(super) fn new(version: Version, is_single_active: bool) -> Self {
+        Self { version, is_single_active, next_key: 0, known: Vec::new(), waiting: Vec::new(), line: VecDeque::new() }
+    }
+
+    /// How many there are, as `queue.declare` says. A quorum queue counts cancelled ones that hold messages, and none that wait.
+    pub(super) fn count(&self, is_classic: bool) -> usize {
+        if is_classic { self.subscribers().len() } else { self.known.len() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// An exclusive consumer tolerates no other (classic queues).
+    pub(super) fn is_refused(&self, subscription: &Subscription) -> bool {
+        self.known.iter().any(|consumer| consumer.subscription.is_exclusive)
+            || (subscription.is_exclusive && !self.known.is_empty())
+    }
+
+    /// A consumer subscribes. One that was cancelled and still holds messages, with the same tag on the same channel, is taken up again.
+    pub(super) fn subscribe(&mut self, subscription: Subscription) {
+        let known = self.known.iter().position(|known| known.is(subscription.channel, &subscription.tag));
+        let is_free = !self.is_single_active || !self.known.iter().any(Consumer::is_active);
+        match known {
+            Some(position) if is_free => {
+                let Some(consumer) = self.known.get_mut(position) else { return };
+                let held = u32::try_from(consumer.held.len()).unwrap_or(u32::MAX);
+                consumer.credit = credit_of(&subscription).saturating_sub(held);
+                consumer.status = Status::Up;
+                consumer.subscription = subscription;
+                let key = consumer.key;
+                self.queue_up(key);
+            }
+            _ => {
+                self.next_key += 1;
+                let consumer = Consumer::new(self.next_key, subscription);
+                if self.is_single_active {
+                    self.wait(consumer);
+                } else {
+                    let key = consumer.key;
+                    self.known.push(consumer);
+                    self.queue_up(key);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, consumer: Consumer) {
+        self.waiting.push(consumer);
+        if self.version >= Version::V4_0 {
+            self.waiting.sort_by_key(|other| {
+                (
+                    !other.is_up(),
+                    std::cmp::Reverse(other.subscription.priority),
+                    std::cmp::Reverse(other.credit),
+                    other.key,
+                )
+            });
+        }
+    }
+
+    /// Puts a consumer into the line if it may get messages and is not there.
+    fn queue_up(&mut self, key: u64) {
+        let Some(consumer) = self.known.iter().find(|consumer| consumer.key == key) else { return };
+        if consumer.credit == 0 || !consumer.is_up() || self.line.iter().any(|&(_, other)| other == key) {
+            return;
+        }
+        let priority = consumer.subscription.priority;
+        let position = self.line.iter().position(|&(other, _)| other < priority).unwrap_or(self.line.len());
+        self.line.insert(position, (priority, key));
+    }
+
+    /// Takes a consumer out, to settle messages of it.
+    pub(super) fn take(&mut self, channel: ChannelId, tag: &Tag) -> Option<Consumer> {
+        let position = self.known.iter().position(|consumer| consumer.is(channel, tag))?;
+        Some(self.known.remove(position))
+    }
+
+    /// Puts a consumer back, unless it is done: cancelled and without messages.
+    pub(super) fn put_back(&mut self, mut consumer: Consumer, now: Time, last_active: &mut Time) {
+        let is_once = consumer.status == Status::Cancelled || matches!(consumer.subscription.tag, Tag::Get(_));
+        if consumer.held.is_empty() && is_once {
+            *last_active = now;
+        } else if consumer.held.is_empty() && consumer.status == Status::Quiescing {
+            consumer.status = Status::Up;
+            self.wait(consumer);
+        } else {
+            let key = consumer.key;
+            let position = self.known.partition_point(|other| other.key < key);
+            self.known.insert(position, consumer);
+            self.queue_up(key);
+        }
+    }
+
+    /// A waiting consumer that had timed out has settled what it held.
+    pub(super) fn forgive_waiting(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64]) {
+        if let Some(position) = self.waiting.iter().position(|consumer| consumer.is(channel, tag)) {
+            let mut consumer = self.waiting.remove(position);
+            consumer.forgive(deliveries);
+            self.wait(consumer);
+            self.activate_next();
+        }
+    }
+
+    pub(super) fn cancel(&mut self, channel: ChannelId, tag: &Tag, now: Time, last_active: &mut Time) {
+        if let Some(mut consumer) = self.take(channel, tag) {
+            consumer.status = Status::Cancelled;
+            consumer.credit = 0;
+            self.put_back(consumer, now, last_active);
+        } else {
+            self.waiting.retain(|consumer| !consumer.is(channel, tag));
+        }
+    }
+
+    /// With a single active consumer, the next one takes over if there is none. One of a higher priority waits until the active one
+    /// holds nothing (4.x).
+    pub(super) fn activate_next(&mut self) {
+        if !self.is_single_active || !self.waiting.first().is_some_and(Consumer::is_up) {
+            return;
+        }
+        let next_priority = self.waiting.first().map(|next| next.subscription.priority);
+        let active = self.known.iter().position(Consumer::is_active);
+        if let Some(position) = active {
+            let Some(active) = self.known.get_mut(position) else { return };
+            if self.version == Version::V3_10 || next_priority <= Some(active.subscription.priority) {
+                return;
+            }
+            if !active.held.is_empty() {
+                active.status = Status::Quiescing;
+                return;
+            }
+            let active = self.known.remove(position);
+            self.take_over();
+            self.wait(active);
+        } else {
+            self.take_over();
+        }
+    }
+
+    fn take_over(&mut self) {
+        let mut next = self.waiting.remove(0);
+        // The same consumer, cancelled while it held messages and subscribed again, is one consumer.
+        if let Some(former) = self.take(next.subscription.channel, &next.subscription.tag.clone()) {
+            next.held = former.held;
+            next.next_delivery = former.next_delivery;
+            next.timed_out = former.timed_out;
+            next.is_timed_out = former.is_timed_out;
+        }
+        let key = next.key;
+        self.known.push(next);
+        self.known.sort_by_key(|consumer| consumer.key);
+        self.queue_up(key);
+    }
+
+    /// Whether anybody can take a message.
+    pub(super) fn has_next(&mut self) -> bool {
+        while let Some(&(_, key)) = self.line.front() {
+            if self.known.iter().any(|consumer| consumer.key == key && consumer.is_up() && consumer.credit > 0) {
+                return true;
+            }
+            self.line.pop_front();
+        }
+        false
+    }
+
+    /// Gives the message to whoever is next. A consumer without acks holds nothing.
+    pub(super) fn deliver(
+        &mut self,
+        now: Time,
+        entry: &Entry,
+        is_classic: bool,
+    ) -> Option<(ChannelId, Tag, u64, bool)> {
+        let (_, key) = self.line.pop_front()?;
+        let consumer = self.known.iter_mut().find(|consumer| consumer.key == key)?;
+        let delivery = consumer.next_delivery;
+        consumer.next_delivery += 1;
+        let subscription = &consumer.subscription;
+        if !subscription.is_no_ack {
+            let deadline = now + subscription.timeout;
+            consumer.held.insert(delivery, Held { entry: entry.clone(), deadline });
+            // A classic queue takes a prefetch of 0 for what it says.
+            consumer.credit -= u32::from(!is_classic || subscription.prefetch > 0);
+        }
+        let delivered = (subscription.channel, subscription.tag.clone(), delivery, subscription.is_no_ack);
+        self.queue_up(key);
+        Some(delivered)
+    }
+
+    /// Holds a message for a `basic.get`.
+    pub(super) fn hold_for_get(&mut self, now: Time, subscription: Subscription, entry: Entry) {
+        self.next_key += 1;
+        let deadline = now + subscription.timeout;
+        let mut consumer = Consumer::new(self.next_key, subscription);
+        consumer.credit = 0;
+        consumer.next_delivery = 1;
+        consumer.held.insert(0, Held { entry, deadline });
+        self.known.push(consumer);
+    }
+
+    pub(super) fn drop_waiting(&mut self, channel: ChannelId) {
+        self.waiting.retain(|consumer| consumer.subscription.channel != channel);
+    }
+
+    /// Takes out the consumers of a channel, in the order of their subscription.
+    pub(super) fn drop_of(&mut self, channel: ChannelId) -> Vec<Consumer> {
+        self.known.extract_if(.., |consumer| consumer.subscription.channel == channel).collect()
+    }
+
+    /// Everything that is held.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Entry> {
+        self.known.iter().flat_map(|consumer| consumer.held.values().map(|held| &held.entry))
+    }
+
+    pub(super) fn subscribers(&self) -> Vec<(ChannelId, Name)> {
+        let consumers = self.known.iter().chain(&self.waiting);
+        consumers
+            .filter(|consumer| consumer.status != Status::Cancelled)
+            .filter_map(|consumer| match &consumer.subscription.tag {
+                Tag::Subscription(tag) => Some((consumer.subscription.channel, tag.clone())),
+                Tag::Get(_) => None,
+            })
+            .collect()
+    }
+
+    pub(super) fn channels(&self) -> Vec<ChannelId> {
+        let mut channels: Vec<_> =
+            self.known.iter().chain(&self.waiting).map(|consumer| consumer.subscription.channel).collect();
+        channels.sort_unstable();
+        channels.dedup();
+        channels
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.known.iter().flat_map(|consumer| consumer.held.values().map(|held| held.deadline)).min()
+    }
+
+    /// Takes from each consumer what it has held for too long.
+    pub(super) fn take_timed_out(&mut self, now: Time, last_active: &mut Time) -> Vec<(ChannelId, Tag, Vec<Entry>)> {
+        let mut timed_out = Vec::new();
+        for mut consumer in std::mem::take(&mut self.known) {
+            let late = consumer.take_late(now);
+            if !late.is_empty() {
+                timed_out.push((consumer.subscription.channel, consumer.subscription.tag.clone(), late));
+            }
+            self.put_back(consumer, now, last_active);
+        }
+        timed_out
+    }
+
+    /// A single active consumer that timed out and holds nothing has to wait for its turn again.
+    pub(super) fn rest_timed_out(&mut self) {
+        if !self.is_single_active {
+            return;
+        }
+        let resting = self.known.extract_if(.., |consumer| consumer.is_timed_out && consumer.held.is_empty());
+        for consumer in resting.collect::<Vec<_>>() {
+            self.wait(consumer);
+        }
+    }
+}
