@@ -93,6 +93,14 @@ pub struct QueueView {
     pub delayed: Vec<String>,
 }
 
+impl QueueView {
+    /// All messages that the queue holds, wherever they are.
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
+        let Self { ready, unacked, dead_lettering, delayed } = self;
+        ready.iter().chain(unacked).chain(dead_lettering).chain(delayed).map(String::as_str)
+    }
+}
+
 impl Broker {
     /// A node that has just started. Its node-wide `consumer_timeout` is 30 minutes.
     pub fn new(version: Version) -> Self {
@@ -223,6 +231,13 @@ impl Broker {
         for connection in self.connections.keys().copied().collect::<Vec<_>>() {
             self.close_connection(connection, exception.clone());
         }
+        self.run();
+    }
+
+    /// An operator closes one connection, as with [`close_connections`](Self::close_connections).
+    pub fn close(&mut self, now: Time, connection: ConnectionId, code: u16, text: &str) {
+        self.advance(now);
+        self.close_connection(connection, Exception { code, text: text.to_owned(), ends_connection: true });
         self.run();
     }
 

@@ -42,6 +42,8 @@ pub enum Promise {
     NothingBeginsAfterAStop,
     /// A process stops within its grace time.
     StopsEnd,
+    /// No copy is sent once its original is lost to the process.
+    NoCopyAfterALoss,
     /// Without faults, each message has exactly the attempts that its policy gives it.
     AttemptsAreThoseOfThePolicy,
 }
@@ -54,6 +56,9 @@ impl fmt::Display for Violation {
 
 /// How much later than it should a process may react: network delays, and what tokio rounds up.
 const TOLERANCE: Duration = Duration::from_millis(50);
+
+/// How soon the loss of a channel is noticed on which nothing is subscribed.
+const LOSS_NOTICED: Duration = Duration::from_millis(0);
 
 /// The promises that this world broke.
 pub fn check(scenario: &Scenario, outcome: &Outcome) -> Vec<Violation> {
@@ -121,7 +126,7 @@ impl<'a> Checker<'a> {
     fn observe(&mut self, Recorded { at, event }: &Recorded) {
         let at = *at;
         match *event {
-            Happened::Started(process) => drop(self.lives.insert(process, Life::default())),
+            Happened::Started(process) => drop(self.lives.entry(process).or_default()),
             Happened::AskedToStop(process) => {
                 let running = self.running_in(process);
                 let life = self.lives.entry(process).or_default();
@@ -135,7 +140,10 @@ impl<'a> Checker<'a> {
             }
             Happened::Published(message) => drop(self.published.insert(message, at)),
             Happened::NotPublished(message, _) => *self.unconfirmed.entry(message).or_default() += 1,
-            Happened::Began { attempt, process, message, .. } => self.began(at, attempt, Attempt { process, message }),
+            Happened::Began { attempt, process, message, ref queued, .. } => {
+                self.check_order(at, message, queued);
+                self.began(at, attempt, Attempt { process, message });
+            }
             Happened::Ended(attempt, ending) => {
                 self.running.remove(&attempt);
                 let message = self.attempts[&attempt].message;
@@ -159,7 +167,6 @@ impl<'a> Checker<'a> {
             let what = format!("{process:?} was asked to stop at {asked:.3?}, and message {message} began");
             self.broken(at, Promise::NothingBeginsAfterAStop, what);
         }
-        self.check_order(at, message);
         self.attempts.insert(id, attempt);
         self.running.insert(id);
         *self.begun.entry(message).or_default() += 1;
@@ -176,14 +183,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn check_order(&mut self, at: Time, message: usize) {
+    fn check_order(&mut self, at: Time, message: usize, queued: &[usize]) {
         let plan = &self.scenario.messages[message];
         let order = &self.queue_of(message).order;
         if !order.is_kept() {
             return;
         }
         // What was published again may stand behind later ones.
-        let earlier = (0..message).filter(|other| {
+        let earlier = queued.iter().copied().filter(|other| *other < message).filter(|other| {
             let other_plan = &self.scenario.messages[*other];
             let has_its_key = *order == Order::Queue || other_plan.key == plan.key;
             let came_before = self.published.get(other).is_some_and(|published| *published + TOLERANCE < plan.at);
@@ -196,17 +203,11 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether a message may have been handled, parked or discarded by now.
+    /// Whether a message was handled or discarded, and its ack may be under way.
     fn may_have_ended(&self, message: usize) -> bool {
         let endings = self.endings.get(&message).map_or(&[][..], Vec::as_slice);
-        let is_final = |ending: &Ending| {
-            matches!(ending, Ending::Succeeds | Ending::FailsForGood | Ending::Discards)
-        };
-        let QueuePlan { immediate, delays, delivery_limit, .. } = self.queue_of(message);
-        let begun = self.begun.get(&message).copied().unwrap_or(0);
+        let is_final = |ending: &Ending| matches!(ending, Ending::Succeeds | Ending::FailsForGood | Ending::Discards);
         endings.iter().any(is_final)
-            || begun > delays.len() + *immediate as usize
-            || begun > *delivery_limit as usize / 2
     }
 
     fn dropped(&mut self, at: Time, id: AttemptId) {
@@ -250,7 +251,8 @@ impl<'a> Checker<'a> {
     fn finish(&mut self, outcome: &Outcome) {
         let at = outcome.events.last().map(|recorded| recorded.at).unwrap_or_default();
         if !self.is_at_rest {
-            let moving = outcome.queues.iter().filter(|(name, view)| !is_final(name) && !view.is_empty());
+            let moving =
+                outcome.queues.iter().filter(|(name, view)| !is_final(name) && view.messages().next().is_some());
             let what = moving.map(|(name, view)| format!("{name}: {view:?}")).collect::<Vec<_>>().join("; ");
             self.broken(at, Promise::EverythingEnds, format!("not at rest: {what}"));
         }
@@ -258,6 +260,11 @@ impl<'a> Checker<'a> {
             if !life.has_ended {
                 let what = format!("{process:?} did not stop");
                 self.violations.push(Violation { at, promise: Promise::StopsEnd, what });
+            }
+        }
+        for late in &outcome.late_copies {
+            if late.sent > late.lost + LOSS_NOTICED {
+                self.broken(late.sent, Promise::NoCopyAfterALoss, format!("{late:?}"));
             }
         }
         for message in 0..self.scenario.messages.len() {
@@ -271,11 +278,13 @@ impl<'a> Checker<'a> {
         let endings = self.endings.get(&message).cloned().unwrap_or_default();
         let handled = endings.iter().filter(|ending| **ending == Ending::Succeeds).count();
         let discarded = endings.iter().filter(|ending| **ending == Ending::Discards).count();
-        let left: usize = outcome.queues.values().map(|view| view.count_of(&name)).sum();
+        let left: usize =
+            outcome.queues.values().map(|view| view.messages().filter(|message| **message == name).count()).sum();
         let ends = handled + discarded + left;
         if ends == 0 {
             let is_confirmed = self.published.contains_key(&message);
-            let what = format!("message {message} (confirmed: {is_confirmed}) ended nowhere; its attempts: {endings:?}");
+            let what =
+                format!("message {message} (confirmed: {is_confirmed}) ended nowhere; its attempts: {endings:?}");
             self.broken(at, Promise::NothingIsLost, what);
         }
         let disruptions = self.unconfirmed.get(&message).copied().unwrap_or(0) + self.disruptions();
@@ -317,7 +326,9 @@ impl<'a> Checker<'a> {
             None => begun <= most + defers,
         };
         if !is_as_planned {
-            let what = format!("message {message} had {begun} attempts, was handled {handled} times, left {left} times; its plan: {attempts:?}");
+            let what = format!(
+                "message {message} had {begun} attempts, was handled {handled} times, left {left} times; its plan: {attempts:?}"
+            );
             self.broken(at, Promise::AttemptsAreThoseOfThePolicy, what);
         }
     }

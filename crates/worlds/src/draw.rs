@@ -33,8 +33,10 @@ impl Scenario {
         let queues: Vec<_> = (0..count).map(|number| queue(random, version, number)).collect();
         let mut messages: Vec<_> = (0..random.random_range(3..25)).map(|_| message(random, &queues)).collect();
         messages.sort_by_key(|message| message.at);
-        let count = pick(random, &[0, 1, 1, 2, 2, 3, 4, 6]);
-        let mut faults: Vec<_> = (0..count).map(|_| fault(random, processes, queues.len())).collect();
+        let mut faults = Vec::new();
+        for _ in 0..pick(random, &[0, 1, 1, 2, 2, 3]) {
+            burst(random, processes, queues.len(), &mut faults);
+        }
         faults.sort_by_key(|fault| fault.at);
         let grace = pick(random, &[secs(5), secs(30)]);
         Self { seed, version, weather, processes, grace, queues, messages, faults }
@@ -80,9 +82,13 @@ fn queue(random: &mut SmallRng, version: Version, number: usize) -> QueuePlan {
 
 fn message(random: &mut SmallRng, queues: &[QueuePlan]) -> MessagePlan {
     let at = CHAOS.mul_f64(random.random::<f64>() * 0.7);
-    let failing = pick(random, &[Ending::Fails, Ending::Fails, Ending::Fails, Ending::Requeues, Ending::Panics, Ending::Defers(secs(2))]);
-    let attempt = |random: &mut SmallRng, ends| {
-        AttemptPlan { runs: pick(random, &[Duration::ZERO, millis(10), millis(200), secs(1), secs(8)]), ends }
+    let failing = pick(
+        random,
+        &[Ending::Fails, Ending::Fails, Ending::Fails, Ending::Requeues, Ending::Panics, Ending::Defers(secs(2))],
+    );
+    let attempt = |random: &mut SmallRng, ends| AttemptPlan {
+        runs: pick(random, &[Duration::ZERO, millis(10), millis(200), secs(1), secs(8)]),
+        ends,
     };
     let ends = match random.random_range(0..100) {
         0..55 => vec![Ending::Succeeds],
@@ -100,12 +106,20 @@ fn message(random: &mut SmallRng, queues: &[QueuePlan]) -> MessagePlan {
     MessagePlan { at, queue: random.random_range(0..queues.len()), key: random.random_range(0..3), attempts }
 }
 
-fn fault(random: &mut SmallRng, processes: usize, queues: usize) -> Fault {
-    let at = CHAOS.mul_f64(random.random());
-    let (process, connection) = (random.random_range(0..processes), random.random_range(0..2));
+/// The worst comes of two faults at once, so they come in bursts.
+fn burst(random: &mut SmallRng, processes: usize, queues: usize, faults: &mut Vec<Fault>) {
+    let (began, process) = (CHAOS.mul_f64(random.random()), random.random_range(0..processes));
+    for _ in 0..pick(random, &[1, 1, 2, 2, 3]) {
+        let at = began + secs(10).mul_f64(random.random::<f64>().powi(2));
+        faults.push(Fault { at, kind: kind(random, process, queues) });
+    }
+}
+
+fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
+    let connection = random.random_range(0..2);
     let short = pick(random, &[millis(100), secs(1), secs(4), secs(15)]);
     let long = pick(random, &[millis(500), secs(3), secs(20), secs(40)]);
-    let kind = match random.random_range(0..10) {
+    match random.random_range(0..10) {
         0..2 => FaultKind::Cut { process, connection },
         2 => FaultKind::Close { process, connection },
         3 => FaultKind::Silence { process, connection, client: short, broker: long },
@@ -115,6 +129,5 @@ fn fault(random: &mut SmallRng, processes: usize, queues: usize) -> Fault {
         7 => FaultKind::Alarm { lasts: long },
         8 => FaultKind::SilentLeader { queue: random.random_range(0..queues), lasts: long },
         _ => FaultKind::NoCopies { lasts: long },
-    };
-    Fault { at, kind }
+    }
 }

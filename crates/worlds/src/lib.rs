@@ -9,7 +9,7 @@ mod scenario;
 mod world;
 
 pub use check::{Promise, Violation, check};
-pub use network::{Network, Process, Weather};
+pub use network::{LateCopy, Network, Process, Weather};
 pub use record::{AttemptId, Happened, Recorded};
 pub use scenario::{AttemptPlan, Ending, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
 pub use world::{Outcome, run};

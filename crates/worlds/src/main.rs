@@ -19,7 +19,9 @@ fn main() -> ExitCode {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{scenario}");
         match run(&scenario) {
-            Err(error) => { let _ = writeln!(out, "error: {error}"); }
+            Err(error) => {
+                let _ = writeln!(out, "error: {error}");
+            }
             Ok(outcome) => {
                 for recorded in &outcome.events {
                     let _ = writeln!(out, "{:>9.3?} {:?}", recorded.at, recorded.event);
@@ -51,7 +53,10 @@ fn main() -> ExitCode {
                     match result {
                         Ok(Ok(violations)) => {
                             for violation in violations {
-                                found.entry(format!("{:?}", violation.promise)).or_default().push((seed, violation.to_string()));
+                                found
+                                    .entry(format!("{:?}", violation.promise))
+                                    .or_default()
+                                    .push((seed, violation.to_string()));
                             }
                         }
                         Ok(Err(error)) => found.entry("error".to_owned()).or_default().push((seed, error.to_string())),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rehop::internals::dial::dialing;
-use rehop::settings::{Order, RetrySettings, Settings};
+use rehop::settings::{Order, Settings};
 use rehop::{Backoff, Consumer, Error, Failure, Message, Summary};
 use rehop_simulator::Time;
 use tokio::sync::{mpsc, oneshot};
@@ -71,14 +71,31 @@ impl Shared {
 
     fn begin(&self, process: Process, message: usize, number: u32) -> (AttemptId, AttemptPlan) {
         let at = self.now();
+        let queued = self.queued_with(message);
         let mut log = self.log();
         let attempt = AttemptId(log.attempts);
         log.attempts += 1;
         let begun = log.begun[message];
         log.begun[message] += 1;
-        log.events.push(Recorded { at, event: Happened::Began { attempt, process, message, number } });
+        log.events.push(Recorded { at, event: Happened::Began { attempt, process, message, number, queued } });
         let attempts = &self.scenario.messages[message].attempts;
         (attempt, attempts[begun.min(attempts.len() - 1)])
+    }
+
+    /// In an ordered queue: what stands in it, and is not parked.
+    fn queued_with(&self, message: usize) -> Vec<usize> {
+        let QueuePlan { name, order, .. } = &self.scenario.queues[self.scenario.messages[message].queue];
+        if !order.is_kept() {
+            return Vec::new();
+        }
+        self.network.broker(|broker, _| {
+            let numbers = |queue: &str| {
+                let view = broker.queue(queue).unwrap_or_default();
+                view.messages().filter_map(|message| message.parse().ok()).collect::<Vec<usize>>()
+            };
+            let parked = numbers(&format!("{name}.parked"));
+            numbers(name).into_iter().filter(|message| !parked.contains(message)).collect()
+        })
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -115,19 +132,18 @@ impl Drop for Running {
 
 /// The settings of the service of a scenario.
 pub(crate) fn settings(scenario: &Scenario) -> Settings {
-    let mut settings = Settings { namespace: NAMESPACE.to_owned(), ..Settings::default() };
+    let mut settings = Settings::default();
+    settings.namespace = NAMESPACE.to_owned();
     settings.broker.timeout = Duration::from_secs(10);
     settings.broker.startup_timeout = Duration::from_secs(600);
     settings.shutdown.grace = scenario.grace;
+    // Fewer queues to declare.
+    settings.ladder.max = Duration::from_secs(60);
     for plan in &scenario.queues {
         let queue = settings.queue_mut(&plan.name);
-        queue.retry = RetrySettings {
-            delivery_limit: Some(plan.delivery_limit),
-            immediate: Some(plan.immediate),
-            delays: Some(Backoff::List(plan.delays.clone())),
-            strategy: Some(plan.strategy),
-            ..RetrySettings::default()
-        };
+        let retry = &mut queue.retry;
+        (retry.delivery_limit, retry.immediate) = (Some(plan.delivery_limit), Some(plan.immediate));
+        (retry.delays, retry.strategy) = (Some(Backoff::List(plan.delays.clone())), Some(plan.strategy));
         queue.consume.concurrency = Some(plan.concurrency);
         queue.consume.prefetch = Some(plan.prefetch);
         queue.consume.handler_timeout = Some(plan.handler_timeout);

@@ -43,6 +43,8 @@ pub enum Happened {
         message: usize,
         /// What the service calls this attempt.
         number: u32,
+        /// In an ordered queue: the messages that stand in the queue at this moment, and have no copy among the parked ones.
+        queued: Vec<usize>,
     },
     /// A handler has come to its end.
     Ended(AttemptId, Ending),

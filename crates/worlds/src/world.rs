@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::network::{Network, Process};
+use crate::network::{LateCopy, Network, Process};
 use crate::process::{KEY, NAMESPACE, Shared, USER, serve, settings};
 use crate::record::{Happened, Recorded};
 use crate::scenario::{Fault, FaultKind, MessagePlan, Scenario};
@@ -23,6 +23,8 @@ pub struct Outcome {
     pub events: Vec<Recorded>,
     /// What is left in each queue.
     pub queues: BTreeMap<String, QueueView>,
+    /// Copies that were sent although the channel of their original was gone.
+    pub late_copies: Vec<LateCopy>,
 }
 
 /// The process that publishes. Those of the service follow.
@@ -92,7 +94,11 @@ async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
     while !world.running.is_empty() && world.shared.now() < stopped_by {
         world.until(world.shared.now() + Duration::from_secs(1)).await;
     }
-    Ok(Outcome { events: world.shared.take_events(), queues: world.queues() })
+    Ok(Outcome {
+        events: world.shared.take_events(),
+        queues: world.queues(),
+        late_copies: world.shared.network.take_late_copies(),
+    })
 }
 
 /// A place for one process after the other.
@@ -213,7 +219,7 @@ impl World {
             FaultKind::Close { process, connection: number } => {
                 if let Some(connection) = connection(self, process, number) {
                     network.broker(|broker, now| {
-                        broker.close_connection(now, connection, 320, "CONNECTION_FORCED - closed by an operator");
+                        broker.close(now, connection, 320, "CONNECTION_FORCED - closed by an operator");
                     });
                 }
             }
@@ -284,7 +290,7 @@ impl World {
         self.slots.iter().all(|slot| slot.process.is_some() && slot.stop.is_some())
             && self.shared.network.broker(|broker, _| {
                 let mut moving = broker.queues().filter(|(name, _)| !is_final(name));
-                moving.all(|(_, view)| view == QueueView::default())
+                moving.all(|(_, view)| view.messages().next().is_none())
             })
     }
 

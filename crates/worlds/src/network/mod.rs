@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use dialer::Dialer;
-pub use state::Weather;
 use state::State;
+pub use state::{LateCopy, Weather};
 
 /// A process of a world: one run of a service or a tool, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +78,11 @@ impl Network {
     /// A process is gone: the broker notices the end of its connections after `noticed`, and the process notices nothing any more.
     pub fn kill(&self, process: Process, noticed: Duration) {
         self.change(|state, now| state.kill(process, now + noticed));
+    }
+
+    /// The copies that were sent although the channel of their original was gone, since the last call.
+    pub fn take_late_copies(&self) -> Vec<LateCopy> {
+        self.change(|state, _| state.take_late_copies())
     }
 
     /// Until then, no connection can be opened.

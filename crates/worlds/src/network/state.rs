@@ -1,7 +1,7 @@
 //! What travels, and what each end of each connection knows.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use lapin::message::{BasicReturnMessage, Delivery};
@@ -52,6 +52,26 @@ pub(super) struct State {
     ends: BTreeMap<ConnectionId, End>,
     /// Processes that are gone.
     killed: Vec<Process>,
+    /// Where each message was delivered to each process last.
+    delivered: HashMap<(Process, String), Place>,
+    /// Copies that were sent although the channel of their original was gone.
+    late_copies: Vec<LateCopy>,
+}
+
+/// A channel, by its connection, its number, and what tells it from others of that number.
+type Place = (ConnectionId, ChannelNumber, u64);
+
+/// A copy that a process sent after it had lost the channel that brought the original, so that the broker has two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateCopy {
+    /// When it was sent.
+    pub sent: Time,
+    /// When the process had lost the channel.
+    pub lost: Time,
+    /// Who sent it.
+    pub process: Process,
+    /// The message.
+    pub message: String,
 }
 
 /// Something that travels. Parcels that are due at the same time arrive in the order in which they were sent.
@@ -75,6 +95,10 @@ pub(super) struct End {
     process: Process,
     /// Why it ended.
     pub(super) error: Option<Error>,
+    /// When the client noticed that.
+    lost: Option<Time>,
+    /// When the client noticed that channels had ended, by their keys.
+    lost_channels: HashMap<u64, Time>,
     pub(super) is_blocked: bool,
     /// Nothing passes.
     is_silent: bool,
@@ -122,6 +146,8 @@ impl State {
             parcels: 0,
             ends: BTreeMap::new(),
             killed: Vec::new(),
+            delivered: HashMap::new(),
+            late_copies: Vec::new(),
         }
     }
 
@@ -143,7 +169,12 @@ impl State {
         self.ends.get_mut(&connection)
     }
 
-    pub(super) fn channel(&mut self, connection: ConnectionId, number: ChannelNumber, key: u64) -> Option<&mut ChannelEnd> {
+    pub(super) fn channel(
+        &mut self,
+        connection: ConnectionId,
+        number: ChannelNumber,
+        key: u64,
+    ) -> Option<&mut ChannelEnd> {
         self.ends.get_mut(&connection)?.channels.get_mut(&number).filter(|channel| channel.key == key)
     }
 
@@ -151,6 +182,8 @@ impl State {
         let end = End {
             process,
             error: None,
+            lost: None,
+            lost_channels: HashMap::new(),
             is_blocked: false,
             is_silent: false,
             is_forgotten: false,
@@ -182,7 +215,9 @@ impl State {
     fn post(&mut self, connection: ConnectionId, channel: ChannelNumber, method: Method, now: Time) {
         let latency = self.latency();
         let applied = match method {
-            Method::Ack { .. } | Method::Reject { .. } | Method::Nack { .. } if !self.weather.applied_within.is_zero() => {
+            Method::Ack { .. } | Method::Reject { .. } | Method::Nack { .. }
+                if !self.weather.applied_within.is_zero() =>
+            {
                 self.weather.applied_within.mul_f64(self.random.random())
             }
             _ => Duration::ZERO,
@@ -235,6 +270,8 @@ impl State {
         if channel.error.is_some() || channel.is_closing {
             return Err(channel.error.clone().unwrap_or_else(errors::channel_is_closed));
         }
+        self.note_copy(connection, &method, now);
+        let channel = self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
         let confirm = channel.is_confirming.then(|| {
             channel.published += 1;
             let (sender, receiver) = oneshot::channel();
@@ -243,6 +280,28 @@ impl State {
         });
         self.send(connection, number, method, now);
         Ok(confirm)
+    }
+
+    /// Remembers a copy that comes too late.
+    fn note_copy(&mut self, connection: ConnectionId, method: &Method, now: Time) {
+        let Method::Publish { properties, .. } = method else { return };
+        let Some(message) = properties.message_id().as_ref().map(ToString::to_string) else { return };
+        let Some(process) = self.ends.get(&connection).map(|end| end.process) else { return };
+        let Some((connection, number, key)) = self.delivered.get(&(process, message.clone())).copied() else { return };
+        let lost = self.ends.get(&connection).and_then(|end| match &end.lost {
+            Some(lost) => Some(*lost),
+            None => match end.channels.get(&number).filter(|channel| channel.key == key) {
+                Some(_) => None,
+                None => end.lost_channels.get(&key).copied(),
+            },
+        });
+        if let Some(lost) = lost {
+            self.late_copies.push(LateCopy { sent: now, lost, process, message });
+        }
+    }
+
+    pub(super) fn take_late_copies(&mut self) -> Vec<LateCopy> {
+        std::mem::take(&mut self.late_copies)
     }
 
     /// Opens the client's end of a channel, on the lowest number that is free.
@@ -304,7 +363,7 @@ impl State {
         end.closing = Some(sender);
         end.last_up = end.last_up.max(now + latency);
         let due = end.last_up;
-        end.fail(&errors::connection_is_closed());
+        end.fail(&errors::connection_is_closed(), now);
         self.push(due, Load::Close(connection));
         Ok(receiver)
     }
@@ -312,7 +371,7 @@ impl State {
     pub(super) fn cut(&mut self, connection: ConnectionId, now: Time) {
         self.forget(connection, now);
         if let Some(end) = self.ends.get_mut(&connection) {
-            end.fail(&errors::reset());
+            end.fail(&errors::reset(), now);
         }
     }
 
@@ -394,7 +453,14 @@ impl State {
                 if let Some(end) = self.ends.get_mut(&sent.connection)
                     && (!end.is_silent || matches!(sent.event, Event::Cut | Event::Closed { .. }) && end.is_forgotten)
                 {
-                    let is_unblocked = end.receive(sent);
+                    if let Event::Delivered { delivery, .. } = &sent.event
+                        && let Some(message) = delivery.properties.message_id()
+                        && let Some(channel) = end.channels.get(&sent.channel)
+                    {
+                        let place = (sent.connection, sent.channel, channel.key);
+                        self.delivered.insert((end.process, message.to_string()), place);
+                    }
+                    let is_unblocked = end.receive(sent, now);
                     if is_unblocked {
                         self.release_held(now);
                     }
@@ -412,7 +478,7 @@ impl State {
             Load::BrokerNotices(connection) => self.forget(connection, now),
             Load::ClientNotices(connection, error) => {
                 if let Some(end) = self.ends.get_mut(&connection) {
-                    end.fail(&error);
+                    end.fail(&error, now);
                 }
             }
         }
@@ -437,11 +503,12 @@ impl End {
     }
 
     /// The connection has ended for its client.
-    pub(super) fn fail(&mut self, error: &Error) {
+    pub(super) fn fail(&mut self, error: &Error, now: Time) {
         if self.error.is_some() {
             return;
         }
         self.error = Some(error.clone());
+        self.lost = Some(now);
         self.is_blocked = false;
         self.held.clear();
         for channel in self.channels.values_mut() {
@@ -455,10 +522,10 @@ impl End {
     }
 
     /// Takes what the broker has sent. Returns whether the broker reads again.
-    fn receive(&mut self, Sent { channel, event, .. }: Sent) -> bool {
+    fn receive(&mut self, Sent { channel, event, .. }: Sent, now: Time) -> bool {
         match (channel, event) {
-            (0, Event::Closed { code, text }) => self.fail(&errors::closed(code, &text)),
-            (0, Event::Cut) => self.fail(&errors::reset()),
+            (0, Event::Closed { code, text }) => self.fail(&errors::closed(code, &text), now),
+            (0, Event::Cut) => self.fail(&errors::reset(), now),
             (0, Event::Blocked { reason }) => {
                 self.is_blocked = true;
                 self.tell(&lapin::Event::ConnectionBlocked(reason));
@@ -473,6 +540,7 @@ impl End {
                 let error = errors::closed(code, &text);
                 // lapin forgets the channel, and its number is free again.
                 if let Some(mut channel) = self.channels.remove(&channel) {
+                    self.lost_channels.insert(channel.key, now);
                     channel.fail(&error);
                 }
                 self.tell(&lapin::Event::Error(error));
