@@ -309,8 +309,9 @@ impl Slot {
             [inbox.quiet_until(), inbox.stands_still_until(now)]
         });
         if let Some(unacked) = unheld {
-            // Its slot is still taken, so the shutdown waits for this.
-            return hand_back_last(&unacked);
+            // In a shutdown its slot is still taken, so that waits for this.
+            hand_back_last(&unacked);
+            return intake.finished.notify_waiters();
         }
         intake.finished.notify_waiters();
         for at in until.into_iter().flatten().chain([due.into_std()]) {

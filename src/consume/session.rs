@@ -216,6 +216,16 @@ impl<'a> Session<'a> {
         end
     }
 
+    /// Returns when the channel is gone while the service is stopping. Then no handler may send a copy of what the broker has again, and those
+    /// of an ordered queue end.
+    pub(crate) async fn lost_while_stopping(&mut self) {
+        while self.channel.is_open() {
+            tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
+        }
+        self.queue.intake.lost(self.queue.index);
+        self.lost.cancel();
+    }
+
     /// Closes the channel of an ordered queue, which gives back all that it holds in its order (3.10, 4.0 and 4.3). By then no handler
     /// runs here, because the next process gets the messages at once.
     pub(crate) async fn close(&self) {

@@ -142,6 +142,9 @@ impl Attempt {
     }
 
     async fn send(&self, outgoing: Arc<Outgoing>, destination: &str, if_late: Uncopied) -> Sent {
+        if self.settler.is_lost() {
+            return Sent::GivenUp(GivenUp::Lost);
+        }
         let context = &self.context;
         let span = context.tracer.client(&self.chain, &self.span, "send", destination);
         let started = clock::now();

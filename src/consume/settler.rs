@@ -59,6 +59,11 @@ impl Settler {
         is_answered
     }
 
+    /// Whether the channel is gone, so that the broker has the message again, or will have it soon.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled() || self.channel.upgrade().is_none_or(|channel| !channel.channel.is_open())
+    }
+
     /// False if the channel is gone.
     fn settle(&self, how: Settlement) -> bool {
         self.channel.upgrade().is_some_and(|channel| channel.settle(self.tag, how, self.is_urgent))

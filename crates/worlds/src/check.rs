@@ -58,7 +58,7 @@ impl fmt::Display for Violation {
 const TOLERANCE: Duration = Duration::from_millis(50);
 
 /// How soon the loss of a channel is noticed on which nothing is subscribed.
-const LOSS_NOTICED: Duration = Duration::from_millis(0);
+const LOSS_NOTICED: Duration = Duration::from_millis(550);
 
 /// The promises that this world broke.
 pub fn check(scenario: &Scenario, outcome: &Outcome) -> Vec<Violation> {
