@@ -217,7 +217,7 @@ impl Intake {
             } else {
                 (self.aborted.clone(), None)
             };
-            let slot = Slot { intake: self.clone(), ticket: Some(ticket), ordered };
+            let slot = Slot { intake: self.clone(), ticket: Some(ticket), ordered, has_run: false };
             tokio::spawn(run(unacked, slot, aborted));
         }
         result
@@ -237,7 +237,8 @@ fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
 }
 
 /// The slot is free again when this ends.
-async fn run(unacked: Unacked, slot: Slot, aborted: CancellationToken) {
+async fn run(unacked: Unacked, mut slot: Slot, aborted: CancellationToken) {
+    slot.has_run = true;
     // Its channel may have been lost before this task runs for the first time.
     if aborted.is_cancelled() {
         return;
@@ -261,6 +262,8 @@ struct Slot {
     ticket: Option<Ticket>,
     /// The queue, if it is ordered.
     ordered: Option<QueueIndex>,
+    /// Whether its task has run.
+    has_run: bool,
 }
 
 impl Slot {
@@ -334,6 +337,10 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!("rehop itself panicked while handling a message, which stays unacked; please report this");
+        }
+        if !self.has_run {
+            // The runtime has ended. It would drop the next handler at once, too, which would start the one after that, and so on.
+            self.intake.stop();
         }
         if let Some(ticket) = self.ticket.take() {
             let quiet_until = self.intake.change(|inbox, now| {

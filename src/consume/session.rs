@@ -107,6 +107,8 @@ pub(crate) struct Session<'a> {
     arrived: Vec<Incoming>,
     has_taken: bool,
     opened: Instant,
+    /// When to look next at what is due, at the earliest.
+    look_at: Instant,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     lost: CancellationToken,
@@ -152,6 +154,7 @@ impl<'a> Session<'a> {
             arrived: Vec::new(),
             has_taken: false,
             opened: Instant::now(),
+            look_at: Instant::now(),
             is_consuming: false,
             _lost_with_the_session: lost.clone().drop_guard(),
             lost,
@@ -272,15 +275,21 @@ impl<'a> Session<'a> {
             self.queue.context.consuming();
         }
         let now = Instant::now();
-        let (soonest, check_at) = (now + SOONEST_WAKE, now + CHECK_CHANNEL_EVERY);
-        let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(soonest));
+        let check_at = now + CHECK_CHANNEL_EVERY;
+        let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(self.look_at));
+        if wake_at.is_some_and(|at| at <= now) {
+            // First, because deliveries may come without end.
+            self.look_at = now + SOONEST_WAKE;
+            return self.hand_back_late().await;
+        }
         tokio::select! {
             biased;
             () = self.queue.shutdown.requested() => Ok(()),
             item = self.subscriptions.next() => self.take(item).await,
             // An error means that the intake is gone, and with it the service.
             _ = self.window.changed() => Ok(()),
-            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => self.hand_back_late().await,
+            // Then it is due.
+            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => Ok(()),
             () = tokio::time::sleep_until(check_at), if self.subscriptions.streams.is_empty() => self.check_channel(),
         }
     }
