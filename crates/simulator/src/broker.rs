@@ -11,7 +11,7 @@ use crate::exchange::{Exchange, ExchangeType};
 use crate::names::{ChannelId, Name, Publisher, QueueId};
 use crate::permissions::{Access, Resource};
 use crate::protocol::{ChannelNumber, ConnectionId, Event, Method, Sent, Time, Version};
-use crate::queue::{Command, Effect, Queue};
+use crate::queue::{Command, Effect, Handed, Queue};
 
 /// A simulated RabbitMQ node with one virtual host.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl Broker {
             && let Some(declaration) = self.queue_by_id(id).map(|queue| queue.declaration.clone())
         {
             let settings = self.settings_of(name, &declaration);
-            self.change_queue(id, |queue, now, effects| queue.configure(now, settings, effects));
+            self.change_queue(id, |queue, now| queue.configure(now, settings));
             self.run();
         }
     }
@@ -239,7 +239,7 @@ impl Broker {
     pub fn silence(&mut self, now: Time, queue: &str, until: Time) {
         self.advance(now);
         if let Some(&id) = self.queue_names.get(queue) {
-            self.change_queue(id, |queue, _, _| queue.silence(until));
+            self.change_queue(id, |queue, _| queue.silence(until));
             self.run();
         }
     }
@@ -267,7 +267,7 @@ impl Broker {
         self.exchanges.retain(|_, exchange| exchange.is_durable);
         for id in self.queues.keys().copied().collect::<Vec<_>>() {
             if self.queue_by_id(id).is_some_and(|queue| queue.declaration.is_durable) {
-                self.change_queue(id, |queue, now, effects| queue.restart(now, effects));
+                self.change_queue(id, |queue, now| queue.restart(now));
             } else {
                 self.remove_queue(id);
             }
@@ -329,7 +329,7 @@ impl Broker {
         if is_worker_due {
             self.retry_dead_letters(id);
         }
-        self.change_queue(id, |queue, now, effects| queue.pass_time(now, effects));
+        self.change_queue(id, |queue, now| queue.pass_time(now));
     }
 
     /// Carries out what follows, until nothing more does.
@@ -352,9 +352,9 @@ impl Broker {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Answer { channel, .. } | Effect::Deliver { channel, .. } | Effect::TimedOut { channel, .. } => {
-                self.notify_channel(channel, effect);
-            }
+            Effect::Answer { channel, .. }
+            | Effect::TimedOut { channel, .. }
+            | Effect::Deliver { handed: Handed { channel, .. }, .. } => self.notify_channel(channel, effect),
             Effect::Taken { publisher: Publisher::Channel(channel), .. }
             | Effect::Refused { publisher: Publisher::Channel(channel), .. } => self.notify_channel(channel, effect),
             Effect::Taken { publisher: Publisher::Worker(worker), sequence, queue } => {
@@ -373,12 +373,13 @@ impl Broker {
 
     /// Sends a command to a queue. A queue that is gone takes none.
     pub(crate) fn command(&mut self, id: QueueId, command: Command) {
-        self.change_queue(id, |queue, now, effects| queue.command(now, command, effects));
+        self.change_queue(id, |queue, now| queue.command(now, command));
     }
 
-    fn change_queue(&mut self, id: QueueId, change: impl FnOnce(&mut Queue, Time, &mut VecDeque<Effect>)) {
+    fn change_queue(&mut self, id: QueueId, change: impl FnOnce(&mut Queue, Time)) {
         if let Some(queue) = self.queues.get_mut(&id) {
-            change(queue, self.now, &mut self.effects);
+            change(queue, self.now);
+            self.effects.extend(queue.take_effects());
             self.touched.insert(id);
         }
     }

@@ -27,11 +27,11 @@ impl Broker {
         exchange: ShortString,
         routing_key: ShortString,
         is_mandatory: bool,
-        properties: Box<BasicProperties>,
+        properties: BasicProperties,
         body: Vec<u8>,
     ) -> Result<(), Exception> {
         self.check_publish(id, exchange.as_str(), &properties, &body)?;
-        let message = message(exchange.as_str(), routing_key.as_str(), *properties, body)?;
+        let message = message(exchange.as_str(), routing_key.as_str(), properties, body)?;
         let queues = self.route_message(&message);
         if queues.is_empty() && is_mandatory {
             let event = Event::Returned {

@@ -12,6 +12,7 @@ use crate::permissions::{Access, Resource};
 use crate::policy::Settings;
 use crate::protocol::{Event, Method, Time, Version};
 use crate::queue::{Answer, Command, Declaration, Effect, Kind, Queue};
+use crate::subscribe::count;
 
 /// How long a declaration waits for the counts of a queue whose leader does not answer.
 const COUNT_TIMEOUT: Time = Time::from_millis(250);
@@ -34,7 +35,7 @@ impl Broker {
             }
             Method::DeleteQueue { queue, if_unused, if_empty } => {
                 let messages = self.delete_queue_for(id, &queue, if_unused, if_empty)?;
-                self.send_on(id, Event::Deleted { messages: u32::try_from(messages).unwrap_or(u32::MAX) });
+                self.send_on(id, Event::Deleted { messages: count(messages) });
                 return Ok(());
             }
             Method::PurgeQueue { queue } => {
@@ -199,7 +200,7 @@ impl Broker {
         for (publisher, sequence) in queue.unanswered_publishes() {
             self.effects.push_back(Effect::Taken { publisher, sequence, queue: id });
         }
-        for channel in queue.asking() {
+        for channel in queue.waiting_channels() {
             let answer = Answer::Refused(Exception::not_found(&format!("no {}", queue_in_vhost(&queue.name))));
             self.effects.push_back(Effect::Answer { channel, queue: id, answer });
         }

@@ -119,7 +119,7 @@ impl Broker {
         if !is_taken {
             worker.refuse(id, target);
         } else if worker.settle(id, target) {
-            self.command(queue, Command::SettleDeadLetters { ids: vec![id] });
+            self.command(queue, Command::SettleDeadLetter { id });
         }
     }
 
@@ -157,7 +157,7 @@ impl Broker {
             if let Some(worker) = self.worker(queue) {
                 worker.pending.remove(&id);
             }
-            return self.command(queue, Command::SettleDeadLetters { ids: vec![id] });
+            return self.command(queue, Command::SettleDeadLetter { id });
         }
         let open: Vec<_> = routes.into_iter().filter(|route| !settled.contains(route)).collect();
         let targets: Vec<_> = open

@@ -26,9 +26,19 @@ pub(crate) struct Subscription {
     pub(crate) timeout: Time,
 }
 
+/// A message that was given to a consumer.
+#[derive(Debug, Clone)]
+pub(crate) struct Handed {
+    pub(crate) channel: ChannelId,
+    pub(crate) tag: Tag,
+    /// Its number for this consumer.
+    pub(crate) delivery: u64,
+    pub(crate) is_no_ack: bool,
+}
+
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) entry: Entry,
+struct Held {
+    entry: Entry,
     deadline: Time,
 }
 
@@ -41,7 +51,7 @@ enum Status {
 }
 
 #[derive(Debug)]
-pub(super) struct Consumer {
+struct Consumer {
     subscription: Subscription,
     /// The order of subscription, and the name in the line.
     key: u64,
@@ -49,7 +59,7 @@ pub(super) struct Consumer {
     credit: u32,
     next_delivery: u64,
     /// By their number for this consumer.
-    pub(super) held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, Held>,
     /// What timed out and was not settled since. While there is any, the consumer gets nothing.
     timed_out: Vec<u64>,
     is_timed_out: bool,
@@ -82,7 +92,7 @@ impl Consumer {
         self.status != Status::Cancelled && !self.is_timed_out
     }
 
-    pub(super) fn add_credit(&mut self) {
+    fn add_credit(&mut self) {
         if self.status != Status::Cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
             self.credit = (self.credit + 1).min(credit_of(&self.subscription));
         }
@@ -99,7 +109,7 @@ impl Consumer {
     }
 
     /// What had timed out is settled after all.
-    pub(super) fn forgive(&mut self, deliveries: &[u64]) {
+    fn forgive(&mut self, deliveries: &[u64]) {
         self.timed_out.retain(|delivery| !deliveries.contains(delivery));
         self.is_timed_out &= !self.timed_out.is_empty();
     }
@@ -132,8 +142,8 @@ impl Consumers {
         if is_classic { self.subscribers().len() } else { self.known.len() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
     }
 
     /// An exclusive consumer tolerates no other (classic queues).
@@ -195,43 +205,50 @@ impl Consumers {
         self.line.insert(position, (priority, key));
     }
 
-    /// Takes a consumer out, to settle messages of it.
-    pub(super) fn take(&mut self, channel: ChannelId, tag: &Tag) -> Option<Consumer> {
+    /// A consumer settles messages. Returns those that it held, in the order that is asked for.
+    pub(super) fn settle(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64], order: &[u64]) -> Vec<Entry> {
+        let Some(mut consumer) = self.take(channel, tag) else {
+            // It may be one that has timed out and waits for its turn.
+            if let Some(position) = self.waiting.iter().position(|consumer| consumer.is(channel, tag)) {
+                let mut consumer = self.waiting.remove(position);
+                consumer.forgive(deliveries);
+                self.wait(consumer);
+            }
+            return Vec::new();
+        };
+        consumer.forgive(deliveries);
+        let settled: Vec<_> = order.iter().filter_map(|delivery| consumer.held.remove(delivery)).collect();
+        settled.iter().for_each(|_| consumer.add_credit());
+        self.put_back(consumer);
+        settled.into_iter().map(|held| held.entry).collect()
+    }
+
+    fn take(&mut self, channel: ChannelId, tag: &Tag) -> Option<Consumer> {
         let position = self.known.iter().position(|consumer| consumer.is(channel, tag))?;
         Some(self.known.remove(position))
     }
 
     /// Puts a consumer back, unless it is done: cancelled and without messages.
-    pub(super) fn put_back(&mut self, mut consumer: Consumer, now: Time, last_active: &mut Time) {
+    fn put_back(&mut self, mut consumer: Consumer) {
         let is_once = consumer.status == Status::Cancelled || matches!(consumer.subscription.tag, Tag::Get(_));
         if consumer.held.is_empty() && is_once {
-            *last_active = now;
-        } else if consumer.held.is_empty() && consumer.status == Status::Quiescing {
+            return;
+        }
+        if consumer.held.is_empty() && consumer.status == Status::Quiescing {
             consumer.status = Status::Up;
-            self.wait(consumer);
-        } else {
-            let key = consumer.key;
-            let position = self.known.partition_point(|other| other.key < key);
-            self.known.insert(position, consumer);
-            self.queue_up(key);
+            return self.wait(consumer);
         }
+        let key = consumer.key;
+        let position = self.known.partition_point(|other| other.key < key);
+        self.known.insert(position, consumer);
+        self.queue_up(key);
     }
 
-    /// A waiting consumer that had timed out has settled what it held.
-    pub(super) fn forgive_waiting(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64]) {
-        if let Some(position) = self.waiting.iter().position(|consumer| consumer.is(channel, tag)) {
-            let mut consumer = self.waiting.remove(position);
-            consumer.forgive(deliveries);
-            self.wait(consumer);
-            self.activate_next();
-        }
-    }
-
-    pub(super) fn cancel(&mut self, channel: ChannelId, tag: &Tag, now: Time, last_active: &mut Time) {
+    pub(super) fn cancel(&mut self, channel: ChannelId, tag: &Tag) {
         if let Some(mut consumer) = self.take(channel, tag) {
             consumer.status = Status::Cancelled;
             consumer.credit = 0;
-            self.put_back(consumer, now, last_active);
+            self.put_back(consumer);
         } else {
             self.waiting.retain(|consumer| !consumer.is(channel, tag));
         }
@@ -289,12 +306,7 @@ impl Consumers {
     }
 
     /// Gives the message to whoever is next. A consumer without acks holds nothing.
-    pub(super) fn deliver(
-        &mut self,
-        now: Time,
-        entry: &Entry,
-        is_classic: bool,
-    ) -> Option<(ChannelId, Tag, u64, bool)> {
+    pub(super) fn deliver(&mut self, now: Time, entry: &Entry, is_classic: bool) -> Option<Handed> {
         let (_, key) = self.line.pop_front()?;
         let consumer = self.known.iter_mut().find(|consumer| consumer.key == key)?;
         let delivery = consumer.next_delivery;
@@ -306,9 +318,10 @@ impl Consumers {
             // A classic queue takes a prefetch of 0 for what it says.
             consumer.credit -= u32::from(!is_classic || subscription.prefetch > 0);
         }
-        let delivered = (subscription.channel, subscription.tag.clone(), delivery, subscription.is_no_ack);
+        let (channel, tag) = (subscription.channel, subscription.tag.clone());
+        let handed = Handed { channel, tag, delivery, is_no_ack: subscription.is_no_ack };
         self.queue_up(key);
-        Some(delivered)
+        Some(handed)
     }
 
     /// Holds a message for a `basic.get`.
@@ -322,13 +335,11 @@ impl Consumers {
         self.known.push(consumer);
     }
 
-    pub(super) fn drop_waiting(&mut self, channel: ChannelId) {
+    /// A channel is gone, with its consumers. Returns what they held, in the order of their subscription.
+    pub(super) fn leave(&mut self, channel: ChannelId) -> Vec<Entry> {
         self.waiting.retain(|consumer| consumer.subscription.channel != channel);
-    }
-
-    /// Takes out the consumers of a channel, in the order of their subscription.
-    pub(super) fn drop_of(&mut self, channel: ChannelId) -> Vec<Consumer> {
-        self.known.extract_if(.., |consumer| consumer.subscription.channel == channel).collect()
+        let gone = self.known.extract_if(.., |consumer| consumer.subscription.channel == channel);
+        gone.flat_map(|consumer| consumer.held.into_values()).map(|held| held.entry).collect()
     }
 
     /// Everything that is held.
@@ -359,27 +370,20 @@ impl Consumers {
         self.known.iter().flat_map(|consumer| consumer.held.values().map(|held| held.deadline)).min()
     }
 
-    /// Takes from each consumer what it has held for too long.
-    pub(super) fn take_timed_out(&mut self, now: Time, last_active: &mut Time) -> Vec<(ChannelId, Tag, Vec<Entry>)> {
+    /// Takes from each consumer what it has held for too long. A single active consumer that holds nothing then waits for its turn.
+    pub(super) fn take_timed_out(&mut self, now: Time) -> Vec<(ChannelId, Tag, Vec<Entry>)> {
         let mut timed_out = Vec::new();
         for mut consumer in std::mem::take(&mut self.known) {
             let late = consumer.take_late(now);
             if !late.is_empty() {
                 timed_out.push((consumer.subscription.channel, consumer.subscription.tag.clone(), late));
             }
-            self.put_back(consumer, now, last_active);
+            if self.is_single_active && consumer.is_timed_out && consumer.held.is_empty() {
+                self.wait(consumer);
+            } else {
+                self.put_back(consumer);
+            }
         }
         timed_out
-    }
-
-    /// A single active consumer that timed out and holds nothing has to wait for its turn again.
-    pub(super) fn rest_timed_out(&mut self) {
-        if !self.is_single_active {
-            return;
-        }
-        let resting = self.known.extract_if(.., |consumer| consumer.is_timed_out && consumer.held.is_empty());
-        for consumer in resting.collect::<Vec<_>>() {
-            self.wait(consumer);
-        }
     }
 }
