@@ -34,7 +34,7 @@ pub struct Broker {
     /// When each queue has its timer.
     queue_timers: BTreeMap<QueueId, Time>,
     /// What follows from what was done, in order.
-    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) effects: VecDeque<(QueueId, Effect)>,
     /// Queues whose timer may have changed.
     pub(crate) touched: BTreeSet<QueueId>,
     /// Channels that have confirms to send.
@@ -335,8 +335,8 @@ impl Broker {
     /// Carries out what follows, until nothing more does.
     pub(crate) fn run(&mut self) {
         loop {
-            while let Some(effect) = self.effects.pop_front() {
-                self.carry_out(effect);
+            while let Some((queue, effect)) = self.effects.pop_front() {
+                self.carry_out(queue, effect);
             }
             for channel in std::mem::take(&mut self.answering) {
                 self.send_confirms(channel);
@@ -350,24 +350,18 @@ impl Broker {
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, queue: QueueId, effect: Effect) {
         match effect {
-            Effect::Answer { channel, .. }
-            | Effect::TimedOut { channel, .. }
-            | Effect::Deliver { handed: Handed { channel, .. }, .. } => self.notify_channel(channel, effect),
-            Effect::Taken { publisher: Publisher::Channel(channel), .. }
-            | Effect::Refused { publisher: Publisher::Channel(channel), .. } => self.notify_channel(channel, effect),
-            Effect::Taken { publisher: Publisher::Worker(worker), sequence, queue } => {
-                self.answer_worker(worker, sequence, queue, true);
-            }
-            Effect::Refused { publisher: Publisher::Worker(worker), sequence, queue } => {
-                self.answer_worker(worker, sequence, queue, false);
-            }
-            Effect::DeadLetter { queue, reason, entry } => self.dead_letter_once(queue, reason, &entry),
-            Effect::Forward { queue, id, reason, entry } => self.forward(queue, id, reason, &entry),
-            Effect::Unused { queue } => {
-                self.remove_queue(queue);
-            }
+            Effect::Answer(channel, _)
+            | Effect::TimedOut(channel, _)
+            | Effect::Deliver(Handed { channel, .. }, _)
+            | Effect::Taken(Publisher::Channel(channel), _)
+            | Effect::Refused(Publisher::Channel(channel), _) => self.notify_channel(channel, queue, effect),
+            Effect::Taken(Publisher::Worker(worker), id) => self.answer_worker(worker, id, queue, true),
+            Effect::Refused(Publisher::Worker(worker), id) => self.answer_worker(worker, id, queue, false),
+            Effect::DeadLetter(reason, entry) => self.dead_letter_once(queue, reason, &entry),
+            Effect::Forward(id, reason, entry) => self.forward(queue, id, reason, &entry),
+            Effect::Unused => _ = self.remove_queue(queue),
         }
     }
 
@@ -379,7 +373,7 @@ impl Broker {
     fn change_queue(&mut self, id: QueueId, change: impl FnOnce(&mut Queue, Time)) {
         if let Some(queue) = self.queues.get_mut(&id) {
             change(queue, self.now);
-            self.effects.extend(queue.take_effects());
+            self.effects.extend(queue.take_effects().map(|effect| (id, effect)));
             self.touched.insert(id);
         }
     }

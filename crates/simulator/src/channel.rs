@@ -7,6 +7,7 @@ use lapin::types::ShortString;
 use crate::broker::Broker;
 use crate::delivery::Unacked;
 use crate::error::Exception;
+use crate::message::Message;
 use crate::names::{ChannelId, Name, QueueId, Tag};
 use crate::protocol::{ChannelNumber, ConnectionId, Event, Method, Time};
 use crate::queue::{Command, Effect, Return, Settlement, Subscription};
@@ -41,7 +42,7 @@ pub(crate) struct Channel {
 #[derive(Debug)]
 enum Mail {
     Method(Method),
-    Effect(Effect),
+    Effect(QueueId, Effect),
 }
 
 impl Channel {
@@ -113,7 +114,7 @@ impl Broker {
                 self.settle(id, tag, is_multiple, refusal(is_requeued, Return::Nack))?;
             }
             Method::Publish { exchange, routing_key, is_mandatory, properties, body } => {
-                self.publish(id, exchange, routing_key, is_mandatory, *properties, body)?;
+                self.publish(id, Message::new(&exchange, &routing_key, *properties, body), is_mandatory)?;
             }
             topology => self.change_topology(id, topology)?,
         }
@@ -121,18 +122,18 @@ impl Broker {
     }
 
     /// Something happens to a channel. While it waits, only the answer gets through.
-    pub(crate) fn notify_channel(&mut self, id: ChannelId, effect: Effect) {
+    pub(crate) fn notify_channel(&mut self, id: ChannelId, queue: QueueId, effect: Effect) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        if let Effect::Answer { queue, answer, .. } = effect {
+        if let Effect::Answer(_, answer) = effect {
             if channel.waits_for == Some(queue) {
                 channel.waits_for = None;
                 self.answer_channel(id, queue, answer);
                 self.read_mailbox(id);
             }
         } else if channel.waits_for.is_some() {
-            channel.mailbox.push_back(Mail::Effect(effect));
+            channel.mailbox.push_back(Mail::Effect(queue, effect));
         } else {
-            self.tell_channel(id, effect);
+            self.tell_channel(id, queue, effect);
         }
     }
 
@@ -143,17 +144,17 @@ impl Broker {
         {
             match mail {
                 Mail::Method(method) => self.handle_or_keep(id, method),
-                Mail::Effect(effect) => self.tell_channel(id, effect),
+                Mail::Effect(queue, effect) => self.tell_channel(id, queue, effect),
             }
         }
     }
 
-    fn tell_channel(&mut self, id: ChannelId, effect: Effect) {
+    fn tell_channel(&mut self, id: ChannelId, queue: QueueId, effect: Effect) {
         match effect {
-            Effect::Deliver { queue, entry, handed } => self.deliver(queue, handed, &entry),
-            Effect::Taken { sequence, .. } => self.confirm(id, sequence, true),
-            Effect::Refused { sequence, .. } => self.confirm(id, sequence, false),
-            Effect::TimedOut { tag, .. } => self.time_out(id, &tag),
+            Effect::Deliver(handed, entry) => self.deliver(queue, handed, &entry),
+            Effect::Taken(_, sequence) => self.confirm(id, sequence, true),
+            Effect::Refused(_, sequence) => self.confirm(id, sequence, false),
+            Effect::TimedOut(_, tag) => self.time_out(id, &tag),
             // The others are not about channels.
             _ => {}
         }
@@ -176,7 +177,7 @@ impl Broker {
             connection.channels.remove(&channel.number);
         }
         for queue in channel.queues {
-            self.command(queue, Command::Leave { channel: id });
+            self.command(queue, Command::Leave(id));
         }
     }
 }

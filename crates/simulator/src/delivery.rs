@@ -33,8 +33,7 @@ impl Broker {
         } else if !is_no_ack {
             // It was cancelled meanwhile, so the client will never see the message.
             let settlement = Settlement::Requeue(Return::Nack);
-            let settle = Command::Settle { channel: id, tag: handed.tag, deliveries: vec![delivery], settlement };
-            self.command(queue, settle);
+            self.command(queue, Command::Settle(id, handed.tag, vec![delivery], settlement));
         }
     }
 
@@ -84,7 +83,7 @@ impl Broker {
             by_consumer.entry((unacked.queue, unacked.tag)).or_default().push(unacked.delivery);
         }
         for ((queue, tag), deliveries) in by_consumer {
-            self.command(queue, Command::Settle { channel: id, tag, deliveries, settlement });
+            self.command(queue, Command::Settle(id, tag, deliveries, settlement));
         }
         Ok(())
     }

@@ -36,8 +36,9 @@ pub(crate) struct DelayedRetry {
 }
 
 /// What is in effect for a queue.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
+    pub(crate) version: Version,
     pub(crate) delivery_limit: Option<i64>,
     pub(crate) message_ttl: Option<Time>,
     pub(crate) expires: Option<Time>,
@@ -69,6 +70,7 @@ impl Settings {
             && overflow == Overflow::RejectPublish
             && kind == Kind::Quorum;
         Self {
+            version,
             delivery_limit: if kind == Kind::Quorum { lookup.delivery_limit(version) } else { None },
             message_ttl: lookup.number("message-ttl", i64::min).map(milliseconds),
             expires: expires.map(milliseconds),

@@ -63,7 +63,7 @@ impl Broker {
         match queue.filter(|queue| self.queues.contains_key(queue)) {
             Some(queue) => {
                 let tag = Tag::Subscription(tag.as_str().into());
-                self.ask(id, queue, Command::Cancel { channel: id, tag });
+                self.ask(id, queue, Command::Cancel(id, tag));
             }
             // Nobody is told that there was no such subscription.
             None => self.send_on(id, Event::Done),
@@ -130,7 +130,7 @@ impl Broker {
             queue.forget_count(id);
         }
         let answer = Answer::Counted { messages: 0, consumers: 0 };
-        self.notify_channel(id, Effect::Answer { channel: id, queue, answer });
+        self.notify_channel(id, queue, Effect::Answer(id, answer));
     }
 
     /// The queue of a subscription is gone.

@@ -42,7 +42,7 @@ impl Broker {
                 let queue = self.expand_queue_name(id, &queue)?;
                 self.check_access(id, Access::Read, Resource::Queue(&queue))?;
                 let queue = self.accessible_queue(id, &queue)?;
-                self.ask(id, queue, Command::Purge { channel: id });
+                self.ask(id, queue, Command::Purge(id));
                 return Ok(());
             }
             Method::BindQueue { queue, exchange, routing_key, arguments } => {
@@ -95,7 +95,7 @@ impl Broker {
         if self.queue_by_id(queue).is_some_and(Queue::is_silent) {
             self.set_timer(self.now() + COUNT_TIMEOUT, Timer::Count(id, queue));
         }
-        self.ask(id, queue, Command::Count { channel: id });
+        self.ask(id, queue, Command::Count(id));
     }
 
     fn declare_queue(&mut self, id: ChannelId, queue: &ShortString, declaration: Declaration) -> Result<(), Exception> {
@@ -120,7 +120,7 @@ impl Broker {
             if current.owner != declaration.owner {
                 return Err(locked(&name));
             }
-            arguments::check_equivalence(version, &name, &current, &declaration)?;
+            arguments::check_again(version, &name, &current, &declaration)?;
             let now = self.now();
             if let Some(queue) = self.queue_by_id_mut(existing) {
                 queue.touch(now);
@@ -148,7 +148,7 @@ impl Broker {
         }
         let settings = self.settings_of(&name, &declaration);
         self.queue_names.insert(name.clone(), id);
-        let queue = Queue::new(self.now(), self.version(), id, name, declaration, settings);
+        let queue = Queue::new(id, name, self.now(), declaration, settings);
         self.queues.insert(id, queue);
         self.touched.insert(id);
         id
@@ -198,11 +198,11 @@ impl Broker {
             self.end_subscription(channel, &tag);
         }
         for (publisher, sequence) in queue.unanswered_publishes() {
-            self.effects.push_back(Effect::Taken { publisher, sequence, queue: id });
+            self.effects.push_back((id, Effect::Taken(publisher, sequence)));
         }
         for channel in queue.waiting_channels() {
             let answer = Answer::Refused(Exception::not_found(&format!("no {}", queue_in_vhost(&queue.name))));
-            self.effects.push_back(Effect::Answer { channel, queue: id, answer });
+            self.effects.push_back((id, Effect::Answer(channel, answer)));
         }
         for other in self.queues.values_mut() {
             other.worker.forget(id);
@@ -251,7 +251,7 @@ impl Broker {
         Ok(Name::from(last))
     }
 
-    fn existing_exchange(&self, name: &str) -> Result<&Exchange, Exception> {
+    pub(crate) fn existing_exchange(&self, name: &str) -> Result<&Exchange, Exception> {
         self.exchanges.get(name).ok_or_else(|| Exception::not_found(&format!("no {}", exchange_in_vhost(name))))
     }
 

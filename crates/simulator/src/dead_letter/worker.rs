@@ -78,7 +78,7 @@ impl Broker {
         let queues = self.routes_of_dead(&message, reason);
         let message = Arc::new(message);
         for target in queues {
-            self.command(target, Command::Publish { publisher: None, message: message.clone() });
+            self.command(target, Command::Publish(None, message.clone()));
         }
     }
 
@@ -109,7 +109,7 @@ impl Broker {
         let message = Arc::new(message);
         for target in targets {
             let publisher = Some((Publisher::Worker(queue), id));
-            self.command(target, Command::Publish { publisher, message: message.clone() });
+            self.command(target, Command::Publish(publisher, message.clone()));
         }
     }
 
@@ -119,7 +119,7 @@ impl Broker {
         if !is_taken {
             worker.refuse(id, target);
         } else if worker.settle(id, target) {
-            self.command(queue, Command::SettleDeadLetter { id });
+            self.command(queue, Command::SettleDeadLetter(id));
         }
     }
 
@@ -157,7 +157,7 @@ impl Broker {
             if let Some(worker) = self.worker(queue) {
                 worker.pending.remove(&id);
             }
-            return self.command(queue, Command::SettleDeadLetter { id });
+            return self.command(queue, Command::SettleDeadLetter(id));
         }
         let open: Vec<_> = routes.into_iter().filter(|route| !settled.contains(route)).collect();
         let targets: Vec<_> = open

@@ -83,36 +83,17 @@ pub(crate) enum Settlement {
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     /// Without a publisher nobody hears whether the message was taken: so it is with dead-lettering at most once.
-    Publish {
-        publisher: Option<(Publisher, u64)>,
-        message: Arc<Message>,
-    },
-    Settle {
-        channel: ChannelId,
-        tag: Tag,
-        deliveries: Vec<u64>,
-        settlement: Settlement,
-    },
+    Publish(Option<(Publisher, u64)>, Arc<Message>),
+    Settle(ChannelId, Tag, Vec<u64>, Settlement),
     Subscribe(Subscription),
-    Cancel {
-        channel: ChannelId,
-        tag: Tag,
-    },
+    Cancel(ChannelId, Tag),
     Get(Subscription),
     /// A channel is gone, with its consumers and as a publisher.
-    Leave {
-        channel: ChannelId,
-    },
-    Purge {
-        channel: ChannelId,
-    },
-    Count {
-        channel: ChannelId,
-    },
+    Leave(ChannelId),
+    Purge(ChannelId),
+    Count(ChannelId),
     /// The dead-letter worker is done with a message.
-    SettleDeadLetter {
-        id: u64,
-    },
+    SettleDeadLetter(u64),
 }
 
 /// What a channel waits for. It does nothing else meanwhile.
@@ -130,48 +111,20 @@ pub(crate) enum Answer {
 /// What follows from a command.
 #[derive(Debug, Clone)]
 pub(crate) enum Effect {
-    Answer {
-        channel: ChannelId,
-        queue: QueueId,
-        answer: Answer,
-    },
-    Deliver {
-        queue: QueueId,
-        entry: Entry,
-        handed: Handed,
-    },
-    Taken {
-        publisher: Publisher,
-        sequence: u64,
-        queue: QueueId,
-    },
-    Refused {
-        publisher: Publisher,
-        sequence: u64,
-        queue: QueueId,
-    },
+    Answer(ChannelId, Answer),
+    Deliver(Handed, Entry),
+    /// A publish was taken.
+    Taken(Publisher, u64),
+    /// A publish was turned away.
+    Refused(Publisher, u64),
     /// A delivery was not acked in time (4.3).
-    TimedOut {
-        channel: ChannelId,
-        tag: Tag,
-    },
+    TimedOut(ChannelId, Tag),
     /// Dead-lettered at most once: gone from the queue, whatever becomes of it.
-    DeadLetter {
-        queue: QueueId,
-        reason: Reason,
-        entry: Entry,
-    },
-    /// Dead-lettered at least once: the queue keeps it until the worker settles it.
-    Forward {
-        queue: QueueId,
-        id: u64,
-        reason: Reason,
-        entry: Entry,
-    },
+    DeadLetter(Reason, Entry),
+    /// Dead-lettered at least once: the queue keeps it until the worker settles it by this number.
+    Forward(u64, Reason, Entry),
     /// The last consumer of an auto-delete queue is gone.
-    Unused {
-        queue: QueueId,
-    },
+    Unused,
 }
 
 #[derive(Debug)]
@@ -205,14 +158,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(
-        now: Time,
-        version: Version,
-        id: QueueId,
-        name: Name,
-        declaration: Declaration,
-        settings: Settings,
-    ) -> Self {
+    pub(crate) fn new(id: QueueId, name: Name, now: Time, declaration: Declaration, settings: Settings) -> Self {
+        let version = settings.version;
         Self {
             id,
             name,
@@ -273,41 +220,41 @@ impl Queue {
         if self.consumers.len() < consumers {
             self.last_active = now;
             if self.declaration.is_auto_delete && self.consumers.len() == 0 {
-                self.effects.push(Effect::Unused { queue: self.id });
+                self.effects.push(Effect::Unused);
             }
         }
     }
 
     fn apply(&mut self, command: Command) {
         match command {
-            Command::Publish { publisher, message } => self.publish(publisher, message),
-            Command::Settle { channel, tag, deliveries, settlement } => {
-                self.settle(channel, &tag, &deliveries, settlement);
+            Command::Publish(publisher, message) => self.publish(publisher, message),
+            Command::Settle(channel, tag, deliveries, settlement) => {
+                self.settle(channel, &tag, &deliveries, settlement)
             }
             Command::Subscribe(subscription) => self.subscribe(subscription),
-            Command::Cancel { channel, tag } => {
+            Command::Cancel(channel, tag) => {
                 self.consumers.cancel(channel, &tag);
                 self.answer(channel, Answer::Cancelled);
             }
             Command::Get(subscription) => self.get(subscription),
-            Command::Leave { channel } => self.leave(channel),
-            Command::Purge { channel } => self.purge(channel),
-            Command::Count { channel } => {
+            Command::Leave(channel) => self.leave(channel),
+            Command::Purge(channel) => self.purge(channel),
+            Command::Count(channel) => {
                 let answer = Answer::Counted { messages: self.ready(), consumers: self.consumer_count() };
                 self.answer(channel, answer);
             }
-            Command::SettleDeadLetter { id } => self.discards.settle(id),
+            Command::SettleDeadLetter(id) => self.discards.settle(id),
         }
     }
 
     fn answer(&mut self, channel: ChannelId, answer: Answer) {
-        self.effects.push(Effect::Answer { channel, queue: self.id, answer });
+        self.effects.push(Effect::Answer(channel, answer));
     }
 
     fn publish(&mut self, publisher: Option<(Publisher, u64)>, message: Arc<Message>) {
         if self.turns_away(publisher.map(|(publisher, _)| publisher)) {
             if let Some((publisher, sequence)) = publisher {
-                self.effects.push(Effect::Refused { publisher, sequence, queue: self.id });
+                self.effects.push(Effect::Refused(publisher, sequence));
             }
             return;
         }
@@ -320,7 +267,7 @@ impl Queue {
         };
         self.backlog.push(entry, self.is_classic());
         if let Some((publisher, sequence)) = publisher {
-            self.effects.push(Effect::Taken { publisher, sequence, queue: self.id });
+            self.effects.push(Effect::Taken(publisher, sequence));
         }
     }
 
@@ -382,7 +329,7 @@ impl Queue {
         if self.is_at_least_once() && reason != Reason::MaxLength {
             self.discards.push(reason, entry);
         } else if self.settings.dead_letter_exchange.is_some() {
-            self.effects.push(Effect::DeadLetter { queue: self.id, reason, entry });
+            self.effects.push(Effect::DeadLetter(reason, entry));
         }
     }
 
@@ -449,10 +396,10 @@ impl Queue {
             }
             let Some(entry) = self.take_next() else { break };
             let Some(handed) = self.consumers.deliver(self.now, &entry, self.is_classic()) else { break };
-            self.effects.push(Effect::Deliver { queue: self.id, entry, handed });
+            self.effects.push(Effect::Deliver(handed, entry));
         }
         if self.is_at_least_once() {
-            self.discards.hand_out(self.id, &mut self.effects);
+            self.discards.hand_out(&mut self.effects);
         }
     }
 
@@ -493,13 +440,13 @@ impl Queue {
 
     /// A question for the counts is given up after 250 ms.
     pub(crate) fn forget_count(&mut self, channel: ChannelId) {
-        self.unanswered.retain(|command| !matches!(command, Command::Count { channel: asking } if *asking == channel));
+        self.unanswered.retain(|command| !matches!(command, Command::Count(asking) if *asking == channel));
     }
 
     /// Publishes that were not taken before the queue was deleted. The broker confirms them.
     pub(crate) fn unanswered_publishes(&self) -> impl Iterator<Item = (Publisher, u64)> {
         self.unanswered.iter().filter_map(|command| match command {
-            Command::Publish { publisher, .. } => *publisher,
+            Command::Publish(publisher, _) => *publisher,
             _ => None,
         })
     }
@@ -508,7 +455,7 @@ impl Queue {
     pub(crate) fn waiting_channels(&self) -> impl Iterator<Item = ChannelId> {
         self.unanswered.iter().filter_map(|command| match command {
             Command::Subscribe(subscription) | Command::Get(subscription) => Some(subscription.channel),
-            Command::Cancel { channel, .. } | Command::Purge { channel } | Command::Count { channel } => Some(*channel),
+            Command::Cancel(channel, _) | Command::Purge(channel) | Command::Count(channel) => Some(*channel),
             _ => None,
         })
     }

@@ -15,7 +15,7 @@ impl Queue {
             return;
         }
         for (channel, tag, entries) in self.consumers.take_timed_out(self.now) {
-            self.effects.push(Effect::TimedOut { channel, tag });
+            self.effects.push(Effect::TimedOut(channel, tag));
             for entry in entries {
                 self.give_back(entry, Return::TimedOut);
             }
