@@ -16,8 +16,8 @@ use crate::queue::{Command, Effect, Handed, Queue};
 /// A simulated RabbitMQ node with one virtual host.
 #[derive(Debug)]
 pub struct Broker {
-    version: Version,
-    now: Time,
+    pub(crate) version: Version,
+    pub(crate) now: Time,
     is_down: bool,
     next_number: u64,
     pub(crate) consumer_timeout: Time,
@@ -173,10 +173,13 @@ impl Broker {
 
     fn configure(&mut self, name: &str) {
         if let Some(&id) = self.queue_names.get(name)
-            && let Some(declaration) = self.queue_by_id(id).map(|queue| queue.declaration.clone())
+            && let Some(declaration) = self.queues.get(&id).map(|queue| queue.declaration.clone())
         {
             let settings = self.settings_of(name, &declaration);
             self.change_queue(id, |queue, now| queue.configure(now, settings));
+            self.run();
+            // Seen in the source of all versions: the worker looks for its routes again.
+            self.retry_dead_letters(id);
             self.run();
         }
     }
@@ -264,9 +267,12 @@ impl Broker {
         }
         self.is_down = false;
         self.now = self.now.max(now);
-        self.exchanges.retain(|_, exchange| exchange.is_durable);
+        let transient = self.exchanges.iter().filter(|(_, exchange)| !exchange.is_durable);
+        for name in transient.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.remove_exchange(&name);
+        }
         for id in self.queues.keys().copied().collect::<Vec<_>>() {
-            if self.queue_by_id(id).is_some_and(|queue| queue.declaration.is_durable) {
+            if self.queues.get(&id).is_some_and(|queue| queue.declaration.is_durable) {
                 self.change_queue(id, |queue, now| queue.restart(now));
             } else {
                 self.remove_queue(id);
@@ -277,12 +283,12 @@ impl Broker {
 
     /// What a queue holds.
     pub fn queue(&self, name: &str) -> Option<QueueView> {
-        self.queue_names.get(name).and_then(|id| self.queue_by_id(*id)).map(Queue::view)
+        self.queue_names.get(name).and_then(|id| self.queues.get(id)).map(Queue::view)
     }
 
     /// What all queues hold, in the order of their names.
     pub fn queues(&self) -> impl Iterator<Item = (&str, QueueView)> {
-        self.queue_names.iter().filter_map(|(name, id)| Some((&**name, self.queue_by_id(*id)?.view())))
+        self.queue_names.iter().filter_map(|(name, id)| Some((&**name, self.queues.get(id)?.view())))
     }
 
     /// When [`pass_time`](Self::pass_time) has something to do, if nothing else happens.
@@ -320,13 +326,13 @@ impl Broker {
     fn pass_queue_time(&mut self, id: QueueId) {
         self.queue_timers.remove(&id);
         let now = self.now;
-        let Some(queue) = self.queue_by_id(id) else { return };
+        let Some(queue) = self.queues.get_mut(&id) else { return };
         if queue.is_unused(now) {
             self.remove_queue(id);
             return;
         }
-        let is_worker_due = !queue.is_silent() && queue.worker.timer.is_some_and(|time| time <= now);
-        if is_worker_due {
+        if !queue.is_silent() && queue.worker.timer.is_some_and(|time| time <= now) {
+            queue.worker.timer = None;
             self.retry_dead_letters(id);
         }
         self.change_queue(id, |queue, now| queue.pass_time(now));
@@ -379,7 +385,7 @@ impl Broker {
     }
 
     fn set_queue_timer(&mut self, id: QueueId) {
-        let time = self.queue_by_id(id).and_then(Queue::next_timer);
+        let time = self.queues.get(&id).and_then(Queue::next_timer);
         if time == self.queue_timers.get(&id).copied() {
             return;
         }
@@ -407,22 +413,9 @@ impl Broker {
         }
     }
 
-    pub(crate) fn now(&self) -> Time {
-        self.now
-    }
-
     pub(crate) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
-    }
-
-    pub(crate) fn queue_by_id(&self, id: QueueId) -> Option<&Queue> {
-        self.queues.get(&id)
-    }
-
-    pub(crate) fn queue_by_id_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
-        self.touched.insert(id);
-        self.queues.get_mut(&id)
     }
 
     pub(crate) fn user_of(&self, channel: ChannelId) -> &str {

@@ -16,8 +16,7 @@ const TICK: Time = Time::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Unacked {
     queue: QueueId,
-    tag: Tag,
-    delivery: u64,
+    handed: Handed,
     since: Time,
 }
 
@@ -39,8 +38,8 @@ impl Broker {
 
     /// The next delivery of a channel.
     pub(crate) fn delivery(&mut self, queue: QueueId, handed: Handed, entry: &Entry) -> Delivery {
-        let (version, now) = (self.version(), self.now());
-        let is_classic = self.queue_by_id(queue).is_some_and(|queue| queue.is_classic());
+        let (version, now) = (self.version, self.now);
+        let is_classic = self.queues.get(&queue).is_some_and(|queue| queue.is_classic());
         let is_get = matches!(handed.tag, Tag::Get(_)) && !is_classic;
         let message = &entry.message;
         let properties = if entry.counts.has_headers(version, is_get) {
@@ -60,11 +59,11 @@ impl Broker {
         delivered.tag = channel.next_delivery;
         channel.next_delivery += 1;
         if !handed.is_no_ack {
-            let unacked = Unacked { queue, tag: handed.tag, delivery: handed.delivery, since: now };
-            channel.unacked.insert(delivered.tag, unacked);
+            let id = handed.channel;
+            channel.unacked.insert(delivered.tag, Unacked { queue, handed, since: now });
             if version < Version::V4_3 && !channel.has_tick {
                 channel.has_tick = true;
-                self.set_timer(now + TICK, Timer::Channel(handed.channel));
+                self.set_timer(now + TICK, Timer::Channel(id));
             }
         }
         delivered
@@ -80,7 +79,8 @@ impl Broker {
     ) -> Result<(), Exception> {
         let mut by_consumer: BTreeMap<(QueueId, Tag), Vec<u64>> = BTreeMap::new();
         for unacked in self.take_unacked(id, tag, is_multiple)? {
-            by_consumer.entry((unacked.queue, unacked.tag)).or_default().push(unacked.delivery);
+            let Unacked { queue, handed, .. } = unacked;
+            by_consumer.entry((queue, handed.tag)).or_default().push(handed.delivery);
         }
         for ((queue, tag), deliveries) in by_consumer {
             self.command(queue, Command::Settle(id, tag, deliveries, settlement));
@@ -113,10 +113,10 @@ impl Broker {
         channel.has_tick = oldest.is_some();
         let Some((queue, since)) = oldest else { return };
         let timeout = self.consumer_timeout_of(id, queue);
-        if since + timeout <= self.now() {
+        if since + timeout <= self.now {
             self.close_channel(id, timed_out(number, &timeout.as_millis().to_string()));
         } else {
-            self.set_timer(self.now() + TICK, Timer::Channel(id));
+            self.set_timer(self.now + TICK, Timer::Channel(id));
         }
     }
 

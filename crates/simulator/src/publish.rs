@@ -73,7 +73,7 @@ impl Broker {
             let text = format!("cannot publish to internal {}", exchange_in_vhost(exchange));
             return Err(Exception::access_refused(&text));
         }
-        if self.version() == Version::V3_10 {
+        if self.version == Version::V3_10 {
             self.check_user(id, properties)?;
         }
         let ttl = expiration(properties)?;

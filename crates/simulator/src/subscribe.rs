@@ -28,7 +28,7 @@ impl Broker {
         let queue = self.readable_queue(id, queue)?;
         subscription.priority = integer_of(arguments, "x-priority").unwrap_or_default();
         // Only 4.3 knows a consumer's own timeout.
-        let own = integer_of(arguments, "x-consumer-timeout").filter(|_| self.version() >= Version::V4_3);
+        let own = integer_of(arguments, "x-consumer-timeout").filter(|_| self.version >= Version::V4_3);
         let own = own.and_then(|timeout| u64::try_from(timeout).ok()).map(Time::from_millis);
         subscription.timeout = own.unwrap_or_else(|| self.consumer_timeout_of(id, queue));
         self.ask(id, queue, Command::Subscribe(subscription));
@@ -43,7 +43,7 @@ impl Broker {
 
     /// The node's timeout, unless the queue has its own.
     pub(crate) fn consumer_timeout_of(&self, id: ChannelId, queue: QueueId) -> Time {
-        let own = self.queue_by_id(queue).and_then(|queue| queue.settings.consumer_timeout);
+        let own = self.queues.get(&queue).and_then(|queue| queue.settings.consumer_timeout);
         let node = self.channels.get(&id).map_or(self.consumer_timeout, |channel| channel.consumer_timeout);
         own.unwrap_or(node)
     }
@@ -78,11 +78,11 @@ impl Broker {
     ) -> Result<(), Exception> {
         let queue = self.readable_queue(id, queue)?;
         subscription.timeout = self.consumer_timeout_of(id, queue);
-        if let Some(queue) = self.queue_by_id(queue)
+        if let Some(queue) = self.queues.get(&queue)
             && queue.settings.is_single_active_consumer
             && !queue.is_classic()
         {
-            let kind = if self.version() == Version::V4_3 { "<<\"quorum\">>" } else { "quorum" };
+            let kind = if self.version == Version::V4_3 { "<<\"quorum\">>" } else { "quorum" };
             let name = queue_in_vhost(&queue.name);
             let why = format!("basic.get operations are not supported by {kind} queues with single active consumer");
             return Err(Exception::resource_locked(&format!("cannot obtain access to locked {name}. {why}")));
@@ -114,7 +114,7 @@ impl Broker {
 
     /// Answers a declaration.
     pub(crate) fn send_counts(&mut self, id: ChannelId, queue: QueueId, messages: usize, consumers: usize) {
-        let Some(queue) = self.queue_by_id(queue).map(|queue| short(&queue.name)) else { return };
+        let Some(queue) = self.queues.get(&queue).map(|queue| short(&queue.name)) else { return };
         if let Some(channel) = self.channels.get_mut(&id) {
             channel.last_declared = queue.clone();
         }
@@ -123,14 +123,10 @@ impl Broker {
 
     /// A queue has not said within 250 ms how many messages it has: then it has none, and no consumers.
     pub(crate) fn give_up_count(&mut self, id: ChannelId, queue: QueueId) {
-        if self.channels.get(&id).is_none_or(|channel| channel.waits_for != Some(queue)) {
-            return;
+        if self.queues.get_mut(&queue).is_some_and(|queue| queue.forget_count(id)) {
+            let answer = Answer::Counted { messages: 0, consumers: 0 };
+            self.notify_channel(id, queue, Effect::Answer(id, answer));
         }
-        if let Some(queue) = self.queue_by_id_mut(queue) {
-            queue.forget_count(id);
-        }
-        let answer = Answer::Counted { messages: 0, consumers: 0 };
-        self.notify_channel(id, queue, Effect::Answer(id, answer));
     }
 
     /// The queue of a subscription is gone.

@@ -3,6 +3,7 @@
 //! A consumer has credit for as many messages as its prefetch allows and stands in a line while it has some. Whoever gets a message
 //! goes to the end of the line. A cancelled consumer stays known as long as it holds messages.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Entry;
@@ -42,27 +43,19 @@ struct Held {
     deadline: Time,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
-    Up,
-    /// A single active consumer that finishes what it holds before one of higher priority takes over.
-    Quiescing,
-    Cancelled,
-}
-
 #[derive(Debug)]
 struct Consumer {
     subscription: Subscription,
     /// The order of subscription, and the name in the line.
     key: u64,
-    status: Status,
+    /// It gets nothing more, and is forgotten when it holds nothing.
+    is_cancelled: bool,
     credit: u32,
     next_delivery: u64,
     /// By their number for this consumer.
     held: BTreeMap<u64, Held>,
     /// What timed out and was not settled since. While there is any, the consumer gets nothing.
     timed_out: Vec<u64>,
-    is_timed_out: bool,
 }
 
 impl Consumer {
@@ -71,11 +64,10 @@ impl Consumer {
             credit: credit_of(&subscription),
             subscription,
             key,
-            status: Status::Up,
+            is_cancelled: false,
             next_delivery: 0,
             held: BTreeMap::new(),
             timed_out: Vec::new(),
-            is_timed_out: false,
         }
     }
 
@@ -83,17 +75,13 @@ impl Consumer {
         self.subscription.channel == channel && self.subscription.tag == *tag
     }
 
+    /// Whether it may get messages if it has credit.
     fn is_up(&self) -> bool {
-        self.status == Status::Up && !self.is_timed_out
-    }
-
-    /// Whether it is the active one of a single active consumer.
-    fn is_active(&self) -> bool {
-        self.status != Status::Cancelled && !self.is_timed_out
+        !self.is_cancelled && self.timed_out.is_empty()
     }
 
     fn add_credit(&mut self) {
-        if self.status != Status::Cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
+        if !self.is_cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
             self.credit = (self.credit + 1).min(credit_of(&self.subscription));
         }
     }
@@ -102,7 +90,6 @@ impl Consumer {
     fn take_late(&mut self, now: Time) -> Vec<Entry> {
         let late: Vec<_> =
             self.held.iter().filter(|(_, held)| held.deadline <= now).map(|(&delivery, _)| delivery).collect();
-        self.is_timed_out |= !late.is_empty();
         self.timed_out.extend(&late);
         late.iter().for_each(|_| self.add_credit());
         late.iter().filter_map(|delivery| self.held.remove(delivery)).map(|held| held.entry).collect()
@@ -111,7 +98,6 @@ impl Consumer {
     /// What had timed out is settled after all.
     fn forgive(&mut self, deliveries: &[u64]) {
         self.timed_out.retain(|delivery| !deliveries.contains(delivery));
-        self.is_timed_out &= !self.timed_out.is_empty();
     }
 }
 
@@ -155,42 +141,24 @@ impl Consumers {
     /// A consumer subscribes. One that was cancelled and still holds messages, with the same tag on the same channel, is taken up again.
     pub(super) fn subscribe(&mut self, subscription: Subscription) {
         let known = self.known.iter().position(|known| known.is(subscription.channel, &subscription.tag));
-        let is_free = !self.is_single_active || !self.known.iter().any(Consumer::is_active);
-        match known {
-            Some(position) if is_free => {
-                let Some(consumer) = self.known.get_mut(position) else { return };
-                let held = u32::try_from(consumer.held.len()).unwrap_or(u32::MAX);
-                consumer.credit = credit_of(&subscription).saturating_sub(held);
-                consumer.status = Status::Up;
-                consumer.subscription = subscription;
-                let key = consumer.key;
-                self.queue_up(key);
-            }
-            _ => {
-                self.next_key += 1;
-                let consumer = Consumer::new(self.next_key, subscription);
-                if self.is_single_active {
-                    self.wait(consumer);
-                } else {
-                    let key = consumer.key;
-                    self.known.push(consumer);
-                    self.queue_up(key);
-                }
-            }
+        let is_free = !self.is_single_active || !self.known.iter().any(Consumer::is_up);
+        if let Some(position) = known.filter(|_| is_free) {
+            let mut consumer = self.known.remove(position);
+            let held = u32::try_from(consumer.held.len()).unwrap_or(u32::MAX);
+            consumer.credit = credit_of(&subscription).saturating_sub(held);
+            consumer.is_cancelled = false;
+            consumer.subscription = subscription;
+            return self.put_back(consumer);
         }
+        self.next_key += 1;
+        let consumer = Consumer::new(self.next_key, subscription);
+        if self.is_single_active { self.wait(consumer) } else { self.put_back(consumer) }
     }
 
     fn wait(&mut self, consumer: Consumer) {
         self.waiting.push(consumer);
         if self.version >= Version::V4_0 {
-            self.waiting.sort_by_key(|other| {
-                (
-                    !other.is_up(),
-                    std::cmp::Reverse(other.subscription.priority),
-                    std::cmp::Reverse(other.credit),
-                    other.key,
-                )
-            });
+            self.waiting.sort_by_key(|other| (!other.is_up(), Reverse(other.subscription.priority), other.key));
         }
     }
 
@@ -229,14 +197,10 @@ impl Consumers {
     }
 
     /// Puts a consumer back, unless it is done: cancelled and without messages.
-    fn put_back(&mut self, mut consumer: Consumer) {
-        let is_once = consumer.status == Status::Cancelled || matches!(consumer.subscription.tag, Tag::Get(_));
+    fn put_back(&mut self, consumer: Consumer) {
+        let is_once = consumer.is_cancelled || matches!(consumer.subscription.tag, Tag::Get(_));
         if consumer.held.is_empty() && is_once {
             return;
-        }
-        if consumer.held.is_empty() && consumer.status == Status::Quiescing {
-            consumer.status = Status::Up;
-            return self.wait(consumer);
         }
         let key = consumer.key;
         let position = self.known.partition_point(|other| other.key < key);
@@ -246,7 +210,7 @@ impl Consumers {
 
     pub(super) fn cancel(&mut self, channel: ChannelId, tag: &Tag) {
         if let Some(mut consumer) = self.take(channel, tag) {
-            consumer.status = Status::Cancelled;
+            consumer.is_cancelled = true;
             consumer.credit = 0;
             self.put_back(consumer);
         } else {
@@ -254,44 +218,20 @@ impl Consumers {
         }
     }
 
-    /// With a single active consumer, the next one takes over if there is none. One of a higher priority waits until the active one
-    /// holds nothing (4.x).
+    /// With a single active consumer, the next one takes over if there is none.
     pub(super) fn activate_next(&mut self) {
-        if !self.is_single_active || !self.waiting.first().is_some_and(Consumer::is_up) {
+        let is_wanted = self.is_single_active && !self.known.iter().any(Consumer::is_up);
+        if !is_wanted || !self.waiting.first().is_some_and(Consumer::is_up) {
             return;
         }
-        let next_priority = self.waiting.first().map(|next| next.subscription.priority);
-        let active = self.known.iter().position(Consumer::is_active);
-        if let Some(position) = active {
-            let Some(active) = self.known.get_mut(position) else { return };
-            if self.version == Version::V3_10 || next_priority <= Some(active.subscription.priority) {
-                return;
-            }
-            if !active.held.is_empty() {
-                active.status = Status::Quiescing;
-                return;
-            }
-            let active = self.known.remove(position);
-            self.take_over();
-            self.wait(active);
-        } else {
-            self.take_over();
-        }
-    }
-
-    fn take_over(&mut self) {
         let mut next = self.waiting.remove(0);
         // The same consumer, cancelled while it held messages and subscribed again, is one consumer.
         if let Some(former) = self.take(next.subscription.channel, &next.subscription.tag.clone()) {
             next.held = former.held;
             next.next_delivery = former.next_delivery;
             next.timed_out = former.timed_out;
-            next.is_timed_out = former.is_timed_out;
         }
-        let key = next.key;
-        self.known.push(next);
-        self.known.sort_by_key(|consumer| consumer.key);
-        self.queue_up(key);
+        self.put_back(next);
     }
 
     /// Whether anybody can take a message.
@@ -350,7 +290,7 @@ impl Consumers {
     pub(super) fn subscribers(&self) -> Vec<(ChannelId, Name)> {
         let consumers = self.known.iter().chain(&self.waiting);
         consumers
-            .filter(|consumer| consumer.status != Status::Cancelled)
+            .filter(|consumer| !consumer.is_cancelled)
             .filter_map(|consumer| match &consumer.subscription.tag {
                 Tag::Subscription(tag) => Some((consumer.subscription.channel, tag.clone())),
                 Tag::Get(_) => None,
@@ -366,8 +306,9 @@ impl Consumers {
         channels
     }
 
+    /// The messages of a consumer time out in the order in which it got them.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.known.iter().flat_map(|consumer| consumer.held.values().map(|held| held.deadline)).min()
+        self.known.iter().filter_map(|consumer| consumer.held.values().next()).map(|held| held.deadline).min()
     }
 
     /// Takes from each consumer what it has held for too long. A single active consumer that holds nothing then waits for its turn.
@@ -378,7 +319,7 @@ impl Consumers {
             if !late.is_empty() {
                 timed_out.push((consumer.subscription.channel, consumer.subscription.tag.clone(), late));
             }
-            if self.is_single_active && consumer.is_timed_out && consumer.held.is_empty() {
+            if self.is_single_active && !consumer.timed_out.is_empty() && consumer.held.is_empty() {
                 self.wait(consumer);
             } else {
                 self.put_back(consumer);

@@ -13,24 +13,13 @@ impl Queue {
         self.ready() + delayed + self.discards.len()
     }
 
-    fn bytes(&self) -> usize {
-        let entries = self.returns.iter().chain(self.backlog.iter()).chain(self.discards.iter());
-        entries.map(|entry| entry.message.body.len()).sum()
-    }
-
     fn is_over_limit(&self) -> bool {
         self.settings.max_length.is_some_and(|max| self.length() > max)
-            || self.settings.max_length_bytes.is_some_and(|max| self.bytes() > max)
     }
 
     /// A quorum queue that turned publishers away takes them again at four fifths of its limit.
     pub(super) fn is_below_soft_limit(&self) -> bool {
-        let settings = &self.settings;
-        if settings.max_length.is_none() && settings.max_length_bytes.is_none() {
-            return false;
-        }
-        settings.max_length.is_none_or(|max| self.length() <= max * 4 / 5)
-            && settings.max_length_bytes.is_none_or(|max| self.bytes() <= max * 4 / 5)
+        self.settings.max_length.is_some_and(|max| self.length() <= max * 4 / 5)
     }
 
     /// Whether a publish is refused. A quorum queue is not exact: it tells its publishers when it is over its limit, so it comes to hold

@@ -438,9 +438,11 @@ impl Queue {
         self.silent_until.is_some()
     }
 
-    /// A question for the counts is given up after 250 ms.
-    pub(crate) fn forget_count(&mut self, channel: ChannelId) {
-        self.unanswered.retain(|command| !matches!(command, Command::Count(asking) if *asking == channel));
+    /// A question for the counts is given up. Returns whether there was one.
+    pub(crate) fn forget_count(&mut self, channel: ChannelId) -> bool {
+        let is_asking = |command: &Command| matches!(command, Command::Count(asking) if *asking == channel);
+        let position = self.unanswered.iter().position(is_asking);
+        position.and_then(|position| self.unanswered.remove(position)).is_some()
     }
 
     /// Publishes that were not taken before the queue was deleted. The broker confirms them.
