@@ -10,31 +10,33 @@ use crate::queue::{Declaration, Kind};
 /// Ten years, the most that any time may be (all versions).
 const MAX_MILLISECONDS: i64 = 315_360_000_000;
 
-const ONLY_QUORUM: [&str; 5] = [
-    "x-dead-letter-strategy",
-    "x-delivery-limit",
-    "x-max-in-memory-bytes",
-    "x-max-in-memory-length",
-    "x-quorum-initial-group-size",
-];
-const ONLY_QUORUM_4_3: [&str; 5] = [
-    "x-consumer-disconnected-timeout",
-    "x-consumer-timeout",
-    "x-delayed-retry-max",
-    "x-delayed-retry-min",
-    "x-delayed-retry-type",
-];
-const ONLY_CLASSIC: [&str; 3] = ["x-max-priority", "x-queue-mode", "x-queue-version"];
+/// What a quorum queue knows, in the order in which it is compared.
+const QUORUM: &str = "x-dead-letter-exchange x-dead-letter-routing-key x-dead-letter-strategy x-expires x-max-length \
+    x-max-length-bytes x-max-in-memory-length x-max-in-memory-bytes x-overflow x-single-active-consumer x-queue-type \
+    x-quorum-initial-group-size x-delivery-limit x-message-ttl x-queue-leader-locator";
+/// What it knows besides on 4.3.
+const QUORUM_4_3: &str = "x-consumer-disconnected-timeout x-consumer-timeout x-delayed-retry-type x-delayed-retry-min \
+    x-delayed-retry-max";
+const CLASSIC: &str = "x-expires x-message-ttl x-dead-letter-exchange x-dead-letter-routing-key x-max-length \
+    x-max-length-bytes x-max-priority x-overflow x-queue-mode x-queue-version x-single-active-consumer x-queue-type \
+    x-queue-leader-locator";
+
+fn known(version: Version, kind: Kind) -> impl Iterator<Item = &'static str> {
+    let (keys, more) = match (kind, version) {
+        (Kind::Quorum, Version::V4_3) => (QUORUM, QUORUM_4_3),
+        (Kind::Quorum, _) => (QUORUM, ""),
+        (Kind::Classic, _) => (CLASSIC, ""),
+    };
+    keys.split_whitespace().chain(more.split_whitespace())
+}
 
 /// The queue type that the arguments ask for.
 pub(crate) fn kind_of(queue: &str, arguments: &FieldTable) -> Result<Kind, Exception> {
-    match arguments.inner().get("x-queue-type") {
-        None => Ok(Kind::Classic),
-        Some(_) => match string(arguments, "x-queue-type") {
-            Some("classic") => Ok(Kind::Classic),
-            Some("quorum") => Ok(Kind::Quorum),
-            _ => Err(invalid("x-queue-type", queue, "{error,queue_type_not_found}")),
-        },
+    match string(arguments, "x-queue-type") {
+        Some("quorum") => Ok(Kind::Quorum),
+        Some("classic") => Ok(Kind::Classic),
+        None if !arguments.contains_key("x-queue-type") => Ok(Kind::Classic),
+        _ => Err(invalid("x-queue-type", queue, "{error,queue_type_not_found}")),
     }
 }
 
@@ -42,94 +44,71 @@ pub(crate) fn kind_of(queue: &str, arguments: &FieldTable) -> Result<Kind, Excep
 pub(crate) fn check(version: Version, queue: &str, declaration: &Declaration) -> Result<(), Exception> {
     let arguments = &declaration.arguments;
     for (key, value) in arguments {
-        check_value(queue, arguments, key.as_str(), value)?;
+        if let Some(problem) = problem_of(arguments, key.as_str(), value) {
+            return Err(invalid(key.as_str(), queue, &problem));
+        }
     }
-    let (kind, foreign) = match declaration.kind {
-        Kind::Quorum => ("rabbit_quorum_queue", ONLY_CLASSIC.as_slice()),
-        Kind::Classic => ("rabbit_classic_queue", ONLY_QUORUM.as_slice()),
+    let (other, module) = match declaration.kind {
+        Kind::Quorum => (Kind::Classic, "rabbit_quorum_queue"),
+        Kind::Classic => (Kind::Quorum, "rabbit_classic_queue"),
     };
-    let foreign_4_3 = version >= Version::V4_3 && declaration.kind == Kind::Classic;
+    let queue = queue_in_vhost(queue);
     for (key, _) in arguments {
-        let key = key.as_str();
-        if foreign.contains(&key) || (foreign_4_3 && ONLY_QUORUM_4_3.contains(&key)) {
-            let queue = queue_in_vhost(queue);
-            return Err(Exception::precondition_failed(&format!(
-                "invalid arg '{key}' for {queue} of queue type {kind}"
-            )));
+        let is_known = |kind| known(version, kind).any(|known| known == key.as_str());
+        if is_known(other) && !is_known(declaration.kind) {
+            let text = format!("invalid arg '{key}' for {queue} of queue type {module}");
+            return Err(Exception::precondition_failed(&text));
         }
     }
-    if declaration.kind == Kind::Quorum {
-        let properties = [
-            (declaration.is_auto_delete, "auto-delete"),
-            (declaration.owner.is_some(), "exclusive-owner"),
-            (!declaration.is_durable, "non-durable"),
-        ];
-        if let Some((_, property)) = properties.into_iter().find(|(is_set, _)| *is_set) {
-            let queue = queue_in_vhost(queue);
-            return Err(Exception::precondition_failed(&format!("invalid property '{property}' for {queue}")));
-        }
+    let impossible = [
+        (declaration.is_auto_delete, "auto-delete"),
+        (declaration.owner.is_some(), "exclusive-owner"),
+        (!declaration.is_durable, "non-durable"),
+    ];
+    match impossible.iter().find(|(is_set, _)| *is_set && declaration.kind == Kind::Quorum) {
+        Some((_, name)) => Err(Exception::precondition_failed(&format!("invalid property '{name}' for {queue}"))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn check_value(queue: &str, arguments: &FieldTable, key: &str, value: &AMQPValue) -> Result<(), Exception> {
-    let problem = match key {
-        "x-message-ttl" => milliseconds_problem(value),
-        "x-expires" if integer(value) == Some(0) => Some("{value_zero,0}".to_owned()),
-        "x-expires" => milliseconds_problem(value),
-        "x-max-length" | "x-max-length-bytes" | "x-consumer-timeout" => match integer(value) {
-            Some(value) if value < 0 => Some(format!("{{value_negative,{value}}}")),
-            Some(_) => None,
-            None => Some(unacceptable(value)),
-        },
-        "x-dead-letter-routing-key" if !arguments.contains_key("x-dead-letter-exchange") => {
+/// What is wrong with an argument, in RabbitMQ's words.
+fn problem_of(arguments: &FieldTable, key: &str, value: &AMQPValue) -> Option<String> {
+    let unacceptable = || Some(format!("{{unacceptable_type,{}}}", type_name(value)));
+    match (key, integer(value), string(arguments, key)) {
+        ("x-expires", Some(0), _) => Some("{value_zero,0}".to_owned()),
+        ("x-message-ttl" | "x-expires", Some(value), _) => out_of_range(value),
+        ("x-max-length" | "x-max-length-bytes" | "x-consumer-timeout", Some(value), _) => {
+            (value < 0).then(|| format!("{{value_negative,{value}}}"))
+        }
+        ("x-message-ttl" | "x-expires" | "x-max-length" | "x-max-length-bytes", None, _) => unacceptable(),
+        ("x-dead-letter-exchange" | "x-dead-letter-routing-key", _, None) => unacceptable(),
+        ("x-dead-letter-routing-key", _, _) if !arguments.contains_key("x-dead-letter-exchange") => {
             Some("routing_key_but_no_dlx_defined".to_owned())
         }
-        "x-dead-letter-strategy" => match string(arguments, key) {
-            Some("at-most-once" | "at-least-once") => None,
-            _ => Some("invalid_dlx_strategy".to_owned()),
-        },
-        "x-overflow" => match string(arguments, key) {
-            Some("drop-head" | "reject-publish" | "reject-publish-dlx") => None,
-            _ => Some("invalid_overflow".to_owned()),
-        },
-        "x-dead-letter-exchange" | "x-dead-letter-routing-key" => {
-            string(arguments, key).is_none().then(|| unacceptable(value))
-        }
-        "x-single-active-consumer" => (!matches!(value, AMQPValue::Boolean(_))).then(|| unacceptable(value)),
+        ("x-dead-letter-strategy", _, Some("at-most-once" | "at-least-once")) => None,
+        ("x-dead-letter-strategy", _, _) => Some("invalid_dlx_strategy".to_owned()),
+        ("x-overflow", _, Some("drop-head" | "reject-publish" | "reject-publish-dlx")) => None,
+        ("x-overflow", _, _) => Some("invalid_overflow".to_owned()),
+        ("x-single-active-consumer", _, _) if !matches!(value, AMQPValue::Boolean(_)) => unacceptable(),
         _ => None,
-    };
-    problem.map_or(Ok(()), |problem| Err(invalid(key, queue, &problem)))
-}
-
-fn milliseconds_problem(value: &AMQPValue) -> Option<String> {
-    match integer(value) {
-        Some(value) => out_of_range(value),
-        None => Some(unacceptable(value)),
     }
 }
 
 /// What is wrong with a time in milliseconds, in RabbitMQ's words.
 pub(crate) fn out_of_range(milliseconds: i64) -> Option<String> {
-    if milliseconds < 0 {
-        Some(format!("{{value_negative,{milliseconds}}}"))
-    } else if milliseconds > MAX_MILLISECONDS {
-        Some(format!("{{value_too_large,{milliseconds}}}"))
-    } else {
-        None
+    match milliseconds {
+        ..0 => Some(format!("{{value_negative,{milliseconds}}}")),
+        0..=MAX_MILLISECONDS => None,
+        _ => Some(format!("{{value_too_large,{milliseconds}}}")),
     }
-}
-
-fn unacceptable(value: &AMQPValue) -> String {
-    format!("{{unacceptable_type,{}}}", type_name(value))
 }
 
 fn invalid(key: &str, queue: &str, problem: &str) -> Exception {
     Exception::precondition_failed(&format!("invalid arg '{key}' for {}: {problem}", queue_in_vhost(queue)))
 }
 
-/// Checks that a queue is declared again as it is. Only arguments that the version knows are compared, in its order.
-pub(crate) fn check_equivalence(
+/// Checks that a queue is declared again as it is. Only arguments that the version knows are compared.
+pub(crate) fn check_again(
     version: Version,
     queue: &str,
     current: &Declaration,
@@ -138,64 +117,15 @@ pub(crate) fn check_equivalence(
     let queue = queue_in_vhost(queue);
     compare_flag(&queue, "durable", current.is_durable, received.is_durable)?;
     compare_flag(&queue, "auto_delete", current.is_auto_delete, received.is_auto_delete)?;
-    for key in compared(version, current.kind) {
-        // From 4.0 on a declaration without a type gets the default one before it is compared.
-        let classic = AMQPValue::LongString("classic".into());
-        let value_of = |arguments: &'_ FieldTable| {
-            let value = arguments.inner().get(*key).cloned();
-            if *key == "x-queue-type" && version >= Version::V4_0 { value.or(Some(classic.clone())) } else { value }
-        };
-        let (current, received) = (value_of(&current.arguments), value_of(&received.arguments));
-        compare(&queue, key, current.as_ref(), received.as_ref())?;
+    // From 4.0 on a declaration without a type gets the default one before it is compared.
+    let classic = AMQPValue::LongString("classic".into());
+    for key in known(version, current.kind) {
+        let default = (key == "x-queue-type" && version >= Version::V4_0).then_some(&classic);
+        let current = current.arguments.inner().get(key).or(default);
+        let received = received.arguments.inner().get(key).or(default);
+        compare(&queue, key, current, received)?;
     }
     Ok(())
-}
-
-fn compared(version: Version, kind: Kind) -> impl Iterator<Item = &'static &'static str> {
-    const QUORUM: &[&str] = &[
-        "x-dead-letter-exchange",
-        "x-dead-letter-routing-key",
-        "x-dead-letter-strategy",
-        "x-expires",
-        "x-max-length",
-        "x-max-length-bytes",
-        "x-max-in-memory-length",
-        "x-max-in-memory-bytes",
-        "x-overflow",
-        "x-single-active-consumer",
-        "x-queue-type",
-        "x-quorum-initial-group-size",
-        "x-delivery-limit",
-        "x-message-ttl",
-        "x-queue-leader-locator",
-    ];
-    const QUORUM_4_3: &[&str] = &[
-        "x-consumer-disconnected-timeout",
-        "x-consumer-timeout",
-        "x-delayed-retry-type",
-        "x-delayed-retry-min",
-        "x-delayed-retry-max",
-    ];
-    const CLASSIC: &[&str] = &[
-        "x-expires",
-        "x-message-ttl",
-        "x-dead-letter-exchange",
-        "x-dead-letter-routing-key",
-        "x-max-length",
-        "x-max-length-bytes",
-        "x-max-priority",
-        "x-overflow",
-        "x-queue-mode",
-        "x-queue-version",
-        "x-single-active-consumer",
-        "x-queue-type",
-    ];
-    let (keys, more): (&[&str], &[&str]) = match (kind, version) {
-        (Kind::Quorum, Version::V4_3) => (QUORUM, QUORUM_4_3),
-        (Kind::Quorum, _) => (QUORUM, &[]),
-        (Kind::Classic, _) => (CLASSIC, &[]),
-    };
-    keys.iter().chain(more)
 }
 
 /// Compares one argument of something that is declared again.

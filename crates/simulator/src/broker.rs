@@ -11,13 +11,13 @@ use crate::exchange::{Exchange, ExchangeType};
 use crate::names::{ChannelId, Name, Publisher, QueueId};
 use crate::permissions::{Access, Resource};
 use crate::protocol::{ChannelNumber, ConnectionId, Event, Method, Sent, Time, Version};
-use crate::queue::{Command, Effect, Queue};
+use crate::queue::{Command, Effect, Handed, Queue};
 
 /// A simulated RabbitMQ node with one virtual host.
 #[derive(Debug)]
 pub struct Broker {
-    version: Version,
-    now: Time,
+    pub(crate) version: Version,
+    pub(crate) now: Time,
     is_down: bool,
     next_number: u64,
     pub(crate) consumer_timeout: Time,
@@ -34,7 +34,7 @@ pub struct Broker {
     /// When each queue has its timer.
     queue_timers: BTreeMap<QueueId, Time>,
     /// What follows from what was done, in order.
-    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) effects: VecDeque<(QueueId, Effect)>,
     /// Queues whose timer may have changed.
     pub(crate) touched: BTreeSet<QueueId>,
     /// Channels that have confirms to send.
@@ -181,10 +181,13 @@ impl Broker {
 
     fn configure(&mut self, name: &str) {
         if let Some(&id) = self.queue_names.get(name)
-            && let Some(declaration) = self.queue_by_id(id).map(|queue| queue.declaration.clone())
+            && let Some(declaration) = self.queues.get(&id).map(|queue| queue.declaration.clone())
         {
             let settings = self.settings_of(name, &declaration);
-            self.change_queue(id, |queue, now, effects| queue.configure(now, settings, effects));
+            self.change_queue(id, |queue, now| queue.configure(now, settings));
+            self.run();
+            // Seen in the source of all versions: the worker looks for its routes again.
+            self.retry_dead_letters(id);
             self.run();
         }
     }
@@ -254,7 +257,7 @@ impl Broker {
     pub fn silence(&mut self, now: Time, queue: &str, until: Time) {
         self.advance(now);
         if let Some(&id) = self.queue_names.get(queue) {
-            self.change_queue(id, |queue, _, _| queue.silence(until));
+            self.change_queue(id, |queue, _| queue.silence(until));
             self.run();
         }
     }
@@ -279,10 +282,13 @@ impl Broker {
         }
         self.is_down = false;
         self.now = self.now.max(now);
-        self.exchanges.retain(|_, exchange| exchange.is_durable);
+        let transient = self.exchanges.iter().filter(|(_, exchange)| !exchange.is_durable);
+        for name in transient.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.remove_exchange(&name);
+        }
         for id in self.queues.keys().copied().collect::<Vec<_>>() {
-            if self.queue_by_id(id).is_some_and(|queue| queue.declaration.is_durable) {
-                self.change_queue(id, |queue, now, effects| queue.restart(now, effects));
+            if self.queues.get(&id).is_some_and(|queue| queue.declaration.is_durable) {
+                self.change_queue(id, |queue, now| queue.restart(now));
             } else {
                 self.remove_queue(id);
             }
@@ -292,12 +298,12 @@ impl Broker {
 
     /// What a queue holds.
     pub fn queue(&self, name: &str) -> Option<QueueView> {
-        self.queue_names.get(name).and_then(|id| self.queue_by_id(*id)).map(Queue::view)
+        self.queue_names.get(name).and_then(|id| self.queues.get(id)).map(Queue::view)
     }
 
     /// What all queues hold, in the order of their names.
     pub fn queues(&self) -> impl Iterator<Item = (&str, QueueView)> {
-        self.queue_names.iter().filter_map(|(name, id)| Some((&**name, self.queue_by_id(*id)?.view())))
+        self.queue_names.iter().filter_map(|(name, id)| Some((&**name, self.queues.get(id)?.view())))
     }
 
     /// When [`pass_time`](Self::pass_time) has something to do, if nothing else happens.
@@ -335,23 +341,23 @@ impl Broker {
     fn pass_queue_time(&mut self, id: QueueId) {
         self.queue_timers.remove(&id);
         let now = self.now;
-        let Some(queue) = self.queue_by_id(id) else { return };
+        let Some(queue) = self.queues.get_mut(&id) else { return };
         if queue.is_unused(now) {
             self.remove_queue(id);
             return;
         }
-        let is_worker_due = !queue.is_silent() && queue.worker.timer.is_some_and(|time| time <= now);
-        if is_worker_due {
+        if !queue.is_silent() && queue.worker.timer.is_some_and(|time| time <= now) {
+            queue.worker.timer = None;
             self.retry_dead_letters(id);
         }
-        self.change_queue(id, |queue, now, effects| queue.pass_time(now, effects));
+        self.change_queue(id, |queue, now| queue.pass_time(now));
     }
 
     /// Carries out what follows, until nothing more does.
     pub(crate) fn run(&mut self) {
         loop {
-            while let Some(effect) = self.effects.pop_front() {
-                self.carry_out(effect);
+            while let Some((queue, effect)) = self.effects.pop_front() {
+                self.carry_out(queue, effect);
             }
             for channel in std::mem::take(&mut self.answering) {
                 self.send_confirms(channel);
@@ -365,41 +371,36 @@ impl Broker {
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn carry_out(&mut self, queue: QueueId, effect: Effect) {
         match effect {
-            Effect::Answer { channel, .. } | Effect::Deliver { channel, .. } | Effect::TimedOut { channel, .. } => {
-                self.notify_channel(channel, effect);
-            }
-            Effect::Taken { publisher: Publisher::Channel(channel), .. }
-            | Effect::Refused { publisher: Publisher::Channel(channel), .. } => self.notify_channel(channel, effect),
-            Effect::Taken { publisher: Publisher::Worker(worker), sequence, queue } => {
-                self.answer_worker(worker, sequence, queue, true);
-            }
-            Effect::Refused { publisher: Publisher::Worker(worker), sequence, queue } => {
-                self.answer_worker(worker, sequence, queue, false);
-            }
-            Effect::DeadLetter { queue, reason, entry } => self.dead_letter_once(queue, reason, &entry),
-            Effect::Forward { queue, id, reason, entry } => self.forward(queue, id, reason, &entry),
-            Effect::Unused { queue } => {
-                self.remove_queue(queue);
-            }
+            Effect::Answer(channel, _)
+            | Effect::TimedOut(channel, _)
+            | Effect::Deliver(Handed { channel, .. }, _)
+            | Effect::Taken(Publisher::Channel(channel), _)
+            | Effect::Refused(Publisher::Channel(channel), _) => self.notify_channel(channel, queue, effect),
+            Effect::Taken(Publisher::Worker(worker), id) => self.answer_worker(worker, id, queue, true),
+            Effect::Refused(Publisher::Worker(worker), id) => self.answer_worker(worker, id, queue, false),
+            Effect::DeadLetter(reason, entry) => self.dead_letter_once(queue, reason, &entry),
+            Effect::Forward(id, reason, entry) => self.forward(queue, id, reason, &entry),
+            Effect::Unused => _ = self.remove_queue(queue),
         }
     }
 
     /// Sends a command to a queue. A queue that is gone takes none.
     pub(crate) fn command(&mut self, id: QueueId, command: Command) {
-        self.change_queue(id, |queue, now, effects| queue.command(now, command, effects));
+        self.change_queue(id, |queue, now| queue.command(now, command));
     }
 
-    fn change_queue(&mut self, id: QueueId, change: impl FnOnce(&mut Queue, Time, &mut VecDeque<Effect>)) {
+    fn change_queue(&mut self, id: QueueId, change: impl FnOnce(&mut Queue, Time)) {
         if let Some(queue) = self.queues.get_mut(&id) {
-            change(queue, self.now, &mut self.effects);
+            change(queue, self.now);
+            self.effects.extend(queue.take_effects().map(|effect| (id, effect)));
             self.touched.insert(id);
         }
     }
 
     fn set_queue_timer(&mut self, id: QueueId) {
-        let time = self.queue_by_id(id).and_then(Queue::next_timer);
+        let time = self.queues.get(&id).and_then(Queue::next_timer);
         if time == self.queue_timers.get(&id).copied() {
             return;
         }
@@ -427,22 +428,9 @@ impl Broker {
         }
     }
 
-    pub(crate) fn now(&self) -> Time {
-        self.now
-    }
-
     pub(crate) fn next_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
-    }
-
-    pub(crate) fn queue_by_id(&self, id: QueueId) -> Option<&Queue> {
-        self.queues.get(&id)
-    }
-
-    pub(crate) fn queue_by_id_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
-        self.touched.insert(id);
-        self.queues.get_mut(&id)
     }
 
     pub(crate) fn user_of(&self, channel: ChannelId) -> &str {

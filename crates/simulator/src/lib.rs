@@ -5,6 +5,7 @@ mod broker;
 mod channel;
 mod connection;
 mod dead_letter;
+mod delivery;
 mod error;
 mod exchange;
 mod headers;
@@ -15,6 +16,7 @@ mod policy;
 mod protocol;
 mod publish;
 mod queue;
+mod subscribe;
 mod topology;
 
 pub use broker::{Alarm, Broker, Permissions, Policy, QueueView};

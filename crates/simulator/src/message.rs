@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use lapin::BasicProperties;
+use lapin::types::ShortString;
 
 use crate::dead_letter::Death;
+use crate::headers::{strings, with_headers};
 use crate::names::Name;
 use crate::protocol::Time;
 
@@ -28,6 +30,36 @@ pub(crate) struct Message {
 }
 
 impl Message {
+    /// What a client publishes. `CC` and `BCC` are further routing keys, and nobody but the broker sees `BCC`.
+    pub(crate) fn new(
+        exchange: &ShortString,
+        routing_key: &ShortString,
+        mut properties: BasicProperties,
+        body: Vec<u8>,
+    ) -> Self {
+        let mut routing_keys = vec![Name::from(routing_key.as_str())];
+        let mut bcc = 0;
+        if let Some(headers) = properties.headers() {
+            let keys_of = |header: &str| headers.inner().get(header).map(strings).unwrap_or_default();
+            routing_keys.extend(keys_of("CC"));
+            bcc = keys_of("BCC").len();
+            routing_keys.extend(keys_of("BCC"));
+            if headers.contains_key("BCC") {
+                properties = with_headers(&properties, |headers| _ = headers.remove("BCC"));
+            }
+        }
+        Self {
+            exchange: Name::from(exchange.as_str()),
+            routing_keys,
+            bcc,
+            ttl: None,
+            properties: Arc::new(properties),
+            body: Arc::new(body),
+            deaths: Vec::new(),
+            delivery_count: None,
+        }
+    }
+
     /// The first routing key is the one that deliveries show.
     pub(crate) fn routing_key(&self) -> &str {
         self.routing_keys.first().map_or("", |key| key)

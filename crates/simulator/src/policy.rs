@@ -36,13 +36,13 @@ pub(crate) struct DelayedRetry {
 }
 
 /// What is in effect for a queue.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
+    pub(crate) version: Version,
     pub(crate) delivery_limit: Option<i64>,
     pub(crate) message_ttl: Option<Time>,
     pub(crate) expires: Option<Time>,
     pub(crate) max_length: Option<usize>,
-    pub(crate) max_length_bytes: Option<usize>,
     pub(crate) overflow: Overflow,
     pub(crate) dead_letter_exchange: Option<Name>,
     pub(crate) dead_letter_routing_key: Option<Name>,
@@ -69,11 +69,11 @@ impl Settings {
             && overflow == Overflow::RejectPublish
             && kind == Kind::Quorum;
         Self {
+            version,
             delivery_limit: if kind == Kind::Quorum { lookup.delivery_limit(version) } else { None },
             message_ttl: lookup.number("message-ttl", i64::min).map(milliseconds),
             expires: expires.map(milliseconds),
             max_length: lookup.number("max-length", i64::min).map(size),
-            max_length_bytes: lookup.number("max-length-bytes", i64::min).map(size),
             overflow,
             dead_letter_exchange: text("dead-letter-exchange"),
             dead_letter_routing_key: text("dead-letter-routing-key"),

@@ -10,9 +10,9 @@ use crate::arguments::out_of_range;
 use crate::broker::Broker;
 use crate::error::{Exception, exchange_in_vhost};
 use crate::exchange::Destination;
-use crate::headers::{header_frame_size, strings, with_headers};
+use crate::headers::header_frame_size;
 use crate::message::Message;
-use crate::names::{ChannelId, Name, Publisher, QueueId};
+use crate::names::{ChannelId, Publisher, QueueId, short};
 use crate::permissions::{Access, Resource};
 use crate::protocol::{Event, Time, Version};
 use crate::queue::Command;
@@ -21,24 +21,15 @@ use crate::queue::Command;
 const MAX_FRAME_PAYLOAD: usize = 131_064;
 
 impl Broker {
-    pub(crate) fn publish(
-        &mut self,
-        id: ChannelId,
-        exchange: ShortString,
-        routing_key: ShortString,
-        is_mandatory: bool,
-        properties: Box<BasicProperties>,
-        body: Vec<u8>,
-    ) -> Result<(), Exception> {
-        self.check_publish(id, exchange.as_str(), &properties, &body)?;
-        let message = message(exchange.as_str(), routing_key.as_str(), *properties, body)?;
+    pub(crate) fn publish(&mut self, id: ChannelId, mut message: Message, is_mandatory: bool) -> Result<(), Exception> {
+        message.ttl = self.check_publish(id, &message)?;
         let queues = self.route_message(&message);
         if queues.is_empty() && is_mandatory {
             let event = Event::Returned {
                 code: 312,
                 text: "NO_ROUTE".to_owned(),
-                exchange,
-                routing_key,
+                exchange: short(&message.exchange),
+                routing_key: short(message.routing_key()),
                 properties: Box::new((*message.properties).clone()),
                 body: (*message.body).clone(),
             };
@@ -59,51 +50,47 @@ impl Broker {
         channel.queues.extend(&queues);
         let message = Arc::new(message);
         for queue in queues {
-            let publisher = Some((Publisher::Channel(id), sequence));
-            self.command(queue, Command::Publish { publisher, message: message.clone() });
+            self.command(queue, Command::Publish(Some((Publisher::Channel(id), sequence)), message.clone()));
         }
         Ok(())
     }
 
-    fn check_publish(
-        &self,
-        id: ChannelId,
-        exchange: &str,
-        properties: &BasicProperties,
-        body: &[u8],
-    ) -> Result<(), Exception> {
+    /// Checks a publish in the broker's order, and returns the time to live that the publisher asks for.
+    fn check_publish(&self, id: ChannelId, message: &Message) -> Result<Option<Time>, Exception> {
+        let (exchange, properties, size) = (&*message.exchange, &*message.properties, message.body.len());
         let header = header_frame_size(properties);
         if header > MAX_FRAME_PAYLOAD {
             let text = format!("type 2, all octets = <<>>: {{frame_too_large,{header},{MAX_FRAME_PAYLOAD}}}");
             return Err(Exception::frame_error(&text));
         }
         let max = self.max_message_size;
-        if body.len() > max {
-            let text = format!("message size {} is larger than configured max size {max}", body.len());
+        if size > max {
+            let text = format!("message size {size} is larger than configured max size {max}");
             return Err(Exception::precondition_failed(&text));
         }
         self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
-        if !exchange.is_empty() {
-            let found = self.exchanges.get(exchange);
-            let found = found.ok_or_else(|| Exception::not_found(&format!("no {}", exchange_in_vhost(exchange))))?;
-            if found.is_internal {
-                let text = format!("cannot publish to internal {}", exchange_in_vhost(exchange));
-                return Err(Exception::access_refused(&text));
-            }
+        if !exchange.is_empty() && self.existing_exchange(exchange)?.is_internal {
+            let text = format!("cannot publish to internal {}", exchange_in_vhost(exchange));
+            return Err(Exception::access_refused(&text));
         }
+        if self.version == Version::V3_10 {
+            self.check_user(id, properties)?;
+        }
+        let ttl = expiration(properties)?;
+        check_further_keys(properties)?;
+        self.check_user(id, properties)?;
+        Ok(ttl)
+    }
+
+    /// Nobody may publish in another user's name.
+    fn check_user(&self, id: ChannelId, properties: &BasicProperties) -> Result<(), Exception> {
         let user = self.user_of(id);
-        let claimed = properties.user_id().as_ref().map(ShortString::as_str).filter(|claimed| *claimed != user);
-        let check_user = || match claimed {
-            None => Ok(()),
-            Some(claimed) => Err(Exception::precondition_failed(&format!(
-                "user_id property set to '{claimed}' but authenticated user was '{user}'"
-            ))),
-        };
-        let check_expiration = || expiration(properties).map(|_| ());
-        if self.version() == Version::V3_10 {
-            check_user().and_then(|()| check_expiration())
-        } else {
-            check_expiration().and_then(|()| check_user())
+        match properties.user_id() {
+            Some(claimed) if claimed.as_str() != user => {
+                let text = format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
+                Err(Exception::precondition_failed(&text))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -160,83 +147,39 @@ impl Broker {
     /// Sends the confirms that have come together: as one where no older publish is open.
     pub(crate) fn send_confirms(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        let confirmed = std::mem::take(&mut channel.confirmed);
-        let refused = std::mem::take(&mut channel.refused);
-        let oldest_open = channel.unconfirmed.first_key_value().map(|(sequence, _)| *sequence);
-        if let ([tag], []) = (confirmed.as_slice(), refused.as_slice()) {
-            return self.send_on(id, Event::Acked { tag: *tag, is_multiple: false });
+        let mut confirmed = std::mem::take(&mut channel.confirmed);
+        let mut refused = std::mem::take(&mut channel.refused);
+        confirmed.sort_unstable();
+        refused.sort_unstable();
+        let open = channel.unconfirmed.first_key_value().map_or(u64::MAX, |(sequence, _)| *sequence);
+        let before = |others: &[u64]| others.first().map_or(open, |other| open.min(*other));
+        let (acks_end, nacks_end) = (before(&refused), before(&confirmed));
+        let is_single = confirmed.len() == 1 && refused.is_empty();
+        for (tag, is_multiple) in together(&confirmed, acks_end) {
+            self.send_on(id, Event::Acked { tag, is_multiple: is_multiple && !is_single });
         }
-        let acked = |tag, is_multiple| Event::Acked { tag, is_multiple };
-        self.send_together(id, &confirmed, &refused, oldest_open, acked);
-        let nacked = |tag, is_multiple| Event::Nacked { tag, is_multiple };
-        self.send_together(id, &refused, &confirmed, oldest_open, nacked);
-    }
-
-    fn send_together(
-        &mut self,
-        id: ChannelId,
-        sequences: &[u64],
-        others: &[u64],
-        oldest_open: Option<u64>,
-        event: impl Fn(u64, bool) -> Event,
-    ) {
-        let mut sequences = sequences.to_vec();
-        sequences.sort_unstable();
-        let Some(last) = sequences.last() else { return };
-        let end = others.iter().copied().chain([oldest_open.unwrap_or(last + 1)]).min().unwrap_or_default();
-        let split = sequences.partition_point(|sequence| *sequence < end);
-        let (together, single) = sequences.split_at(split);
-        if let Some(tag) = together.last() {
-            self.send_on(id, event(*tag, true));
-        }
-        for tag in single {
-            self.send_on(id, event(*tag, false));
+        for (tag, is_multiple) in together(&refused, nacks_end) {
+            self.send_on(id, Event::Nacked { tag, is_multiple });
         }
     }
 }
 
-/// `CC` and `BCC` are further routing keys, and nobody but the broker sees `BCC`.
-fn message(
-    exchange: &str,
-    routing_key: &str,
-    properties: BasicProperties,
-    body: Vec<u8>,
-) -> Result<Message, Exception> {
-    let mut routing_keys = vec![Name::from(routing_key)];
-    let mut bcc = 0;
-    let mut properties = properties;
-    if let Some(headers) = properties.headers() {
-        routing_keys.extend(further_keys("CC", headers.inner().get("CC"))?);
-        let blind = further_keys("BCC", headers.inner().get("BCC"))?;
-        bcc = blind.len();
-        routing_keys.extend(blind);
-        if headers.contains_key("BCC") {
-            properties = with_headers(&properties, |headers| {
-                headers.remove("BCC");
-            });
-        }
-    }
-    Ok(Message {
-        exchange: Name::from(exchange),
-        routing_keys,
-        bcc,
-        ttl: expiration(&properties)?,
-        properties: Arc::new(properties),
-        body: Arc::new(body),
-        deaths: Vec::new(),
-        delivery_count: None,
-    })
+/// The last number before the end stands for all before it. The others are sent one by one.
+fn together(sequences: &[u64], end: u64) -> impl Iterator<Item = (u64, bool)> {
+    let split = sequences.partition_point(|sequence| *sequence < end);
+    let (before, after) = sequences.split_at(split);
+    before.last().map(|tag| (*tag, true)).into_iter().chain(after.iter().map(|tag| (*tag, false)))
 }
 
-fn further_keys(header: &str, value: Option<&AMQPValue>) -> Result<Vec<Name>, Exception> {
-    match value {
-        None => Ok(Vec::new()),
-        Some(value @ AMQPValue::FieldArray(_)) => Ok(strings(value)),
-        Some(_) => {
+fn check_further_keys(properties: &BasicProperties) -> Result<(), Exception> {
+    let Some(headers) = properties.headers() else { return Ok(()) };
+    for header in ["CC", "BCC"] {
+        if headers.inner().get(header).is_some_and(|value| !matches!(value, AMQPValue::FieldArray(_))) {
             let text = format!("invalid message: {{unacceptable_type_in_header,\"{header}\",longstr}}");
-            Err(Exception::precondition_failed(&text))
+            return Err(Exception::precondition_failed(&text));
         }
     }
+    Ok(())
 }
 
 /// The time to live that the publisher asks for: milliseconds as a string.

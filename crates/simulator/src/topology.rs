@@ -7,11 +7,12 @@ use crate::broker::{Broker, Timer};
 use crate::error::{Exception, exchange_in_vhost, queue_in_vhost};
 use crate::exchange::{Destination, Exchange, ExchangeType};
 use crate::headers::string;
-use crate::names::{ChannelId, Name, QueueId};
+use crate::names::{ChannelId, Name, Publisher, QueueId};
 use crate::permissions::{Access, Resource};
 use crate::policy::Settings;
 use crate::protocol::{Event, Method, Time, Version};
 use crate::queue::{Answer, Command, Declaration, Effect, Kind, Queue};
+use crate::subscribe::count;
 
 /// How long a declaration waits for the counts of a queue whose leader does not answer.
 const COUNT_TIMEOUT: Time = Time::from_millis(250);
@@ -34,14 +35,14 @@ impl Broker {
             }
             Method::DeleteQueue { queue, if_unused, if_empty } => {
                 let messages = self.delete_queue_for(id, &queue, if_unused, if_empty)?;
-                self.send_on(id, Event::Deleted { messages: u32::try_from(messages).unwrap_or(u32::MAX) });
+                self.send_on(id, Event::Deleted { messages: count(messages) });
                 return Ok(());
             }
             Method::PurgeQueue { queue } => {
                 let queue = self.expand_queue_name(id, &queue)?;
                 self.check_access(id, Access::Read, Resource::Queue(&queue))?;
                 let queue = self.accessible_queue(id, &queue)?;
-                self.ask(id, queue, Command::Purge { channel: id });
+                self.ask(id, queue, Command::Purge(id));
                 return Ok(());
             }
             Method::BindQueue { queue, exchange, routing_key, arguments } => {
@@ -91,14 +92,14 @@ impl Broker {
 
     /// Asks a queue for its counts, but not for long.
     fn count(&mut self, id: ChannelId, queue: QueueId) {
-        if self.queue_by_id(queue).is_some_and(Queue::is_silent) {
-            self.set_timer(self.now() + COUNT_TIMEOUT, Timer::Count(id, queue));
+        if self.queues.get(&queue).is_some_and(Queue::is_silent) {
+            self.set_timer(self.now + COUNT_TIMEOUT, Timer::Count(id, queue));
         }
-        self.ask(id, queue, Command::Count { channel: id });
+        self.ask(id, queue, Command::Count(id));
     }
 
     fn declare_queue(&mut self, id: ChannelId, queue: &ShortString, declaration: Declaration) -> Result<(), Exception> {
-        let version = self.version();
+        let version = self.version;
         let name = match queue.as_str() {
             "" if declaration.kind == Kind::Quorum => {
                 let text = "Cannot declare a server-named queue for type rabbit_quorum_queue";
@@ -113,15 +114,15 @@ impl Broker {
         }
         self.check_access(id, Access::Configure, Resource::Queue(&name))?;
         if let Some(&existing) = self.queue_names.get(&name) {
-            let Some(current) = self.queue_by_id(existing).map(|queue| queue.declaration.clone()) else {
+            let Some(current) = self.queues.get(&existing).map(|queue| queue.declaration.clone()) else {
                 return Ok(());
             };
             if current.owner != declaration.owner {
                 return Err(locked(&name));
             }
-            arguments::check_equivalence(version, &name, &current, &declaration)?;
-            let now = self.now();
-            if let Some(queue) = self.queue_by_id_mut(existing) {
+            arguments::check_again(version, &name, &current, &declaration)?;
+            let now = self.now;
+            if let Some(queue) = self.queues.get_mut(&existing) {
                 queue.touch(now);
             }
             self.count(id, existing);
@@ -147,14 +148,14 @@ impl Broker {
         }
         let settings = self.settings_of(&name, &declaration);
         self.queue_names.insert(name.clone(), id);
-        let queue = Queue::new(self.now(), self.version(), id, name, declaration, settings);
+        let queue = Queue::new(id, name, self.now, declaration, settings);
         self.queues.insert(id, queue);
         self.touched.insert(id);
         id
     }
 
     pub(crate) fn settings_of(&self, name: &str, declaration: &Declaration) -> Settings {
-        Settings::new(self.version(), declaration.kind, &declaration.arguments, self.policies.get(name))
+        Settings::new(self.version, declaration.kind, &declaration.arguments, self.policies.get(name))
     }
 
     fn delete_queue_for(
@@ -170,7 +171,7 @@ impl Broker {
             return Ok(0);
         }
         let queue = self.accessible_queue(id, &name)?;
-        if let Some(queue) = self.queue_by_id(queue) {
+        if let Some(queue) = self.queues.get(&queue) {
             let name = queue_in_vhost(&name);
             if !queue.is_classic() && (if_unused || if_empty) {
                 let flag = if if_unused { "if-unused" } else { "if-empty" };
@@ -197,11 +198,14 @@ impl Broker {
             self.end_subscription(channel, &tag);
         }
         for (publisher, sequence) in queue.unanswered_publishes() {
-            self.effects.push_back(Effect::Taken { publisher, sequence, queue: id });
+            // A dead-letter worker does not count on it, and looks for other routes when it tries again.
+            if let Publisher::Channel(_) = publisher {
+                self.effects.push_back((id, Effect::Taken(publisher, sequence)));
+            }
         }
-        for channel in queue.asking() {
+        for channel in queue.waiting_channels() {
             let answer = Answer::Refused(Exception::not_found(&format!("no {}", queue_in_vhost(&queue.name))));
-            self.effects.push_back(Effect::Answer { channel, queue: id, answer });
+            self.effects.push_back((id, Effect::Answer(channel, answer)));
         }
         for other in self.queues.values_mut() {
             other.worker.forget(id);
@@ -222,14 +226,14 @@ impl Broker {
         }
     }
 
-    fn remove_exchange(&mut self, name: &Name) {
+    pub(crate) fn remove_exchange(&mut self, name: &Name) {
         self.exchanges.remove(name);
         self.remove_bindings_to(&Destination::Exchange(name.clone()));
     }
 
     /// The queue of that name, unless another connection has it for itself.
     pub(crate) fn accessible_queue(&self, id: ChannelId, name: &str) -> Result<QueueId, Exception> {
-        let queue = self.queue_names.get(name).and_then(|id| self.queue_by_id(*id));
+        let queue = self.queue_names.get(name).and_then(|id| self.queues.get(id));
         let Some(queue) = queue else { return Err(Exception::not_found(&format!("no {}", queue_in_vhost(name)))) };
         let connection = self.channels.get(&id).map(|channel| channel.connection);
         if queue.declaration.owner.is_some() && queue.declaration.owner != connection {
@@ -250,7 +254,7 @@ impl Broker {
         Ok(Name::from(last))
     }
 
-    fn existing_exchange(&self, name: &str) -> Result<&Exchange, Exception> {
+    pub(crate) fn existing_exchange(&self, name: &str) -> Result<&Exchange, Exception> {
         self.exchanges.get(name).ok_or_else(|| Exception::not_found(&format!("no {}", exchange_in_vhost(name))))
     }
 

@@ -13,7 +13,7 @@ use crate::headers::{integer_of, long_string, string, strings, with_headers, wit
 use crate::message::Message;
 use crate::names::Name;
 use crate::protocol::{Time, Version};
-use crate::queue::Counts;
+use crate::queue::Entry;
 
 /// That a message was dead-lettered, from one queue for one reason.
 #[derive(Debug, Clone)]
@@ -32,16 +32,15 @@ pub(crate) struct Death {
 pub(super) fn dead_letter(
     version: Version,
     now: Time,
-    message: &Message,
-    counts: Counts,
+    entry: &Entry,
     reason: Reason,
     queue: &Name,
     target: &Target,
 ) -> Message {
     let mut dead = if version == Version::V3_10 {
-        record_in_header(now, message, reason, queue, target)
+        record_in_header(now, &entry.message, reason, queue, target)
     } else {
-        record_in_history(now, message, counts, reason, queue)
+        record_in_history(now, entry, reason, queue)
     };
     dead.ttl = None;
     dead.exchange = target.exchange.clone();
@@ -64,8 +63,9 @@ pub(super) fn is_cycle(version: Version, message: &Message, reason: Reason, queu
     message.deaths.iter().take(position + 1).all(|death| death.reason != Reason::Rejected)
 }
 
-fn record_in_history(now: Time, message: &Message, counts: Counts, reason: Reason, queue: &Name) -> Message {
-    let mut dead = message.clone();
+fn record_in_history(now: Time, entry: &Entry, reason: Reason, queue: &Name) -> Message {
+    let message = &entry.message;
+    let mut dead = (**message).clone();
     let is_first = dead.deaths.is_empty();
     let known = dead.deaths.iter().position(|death| death.queue == *queue && death.reason == reason);
     let death = match known {
@@ -85,7 +85,7 @@ fn record_in_history(now: Time, message: &Message, counts: Counts, reason: Reaso
         },
     };
     dead.deaths.insert(0, death);
-    dead.delivery_count = counts.delivery().or(message.delivery_count);
+    dead.delivery_count = entry.counts.delivery().or(message.delivery_count);
     let deaths: Vec<_> = dead.deaths.iter().map(|death| AMQPValue::FieldTable(death.table())).collect();
     let properties = with_headers(&without_expiration(&message.properties), |headers| {
         headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));

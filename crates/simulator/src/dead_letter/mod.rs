@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub(crate) use self::headers::Death;
 pub(crate) use self::worker::Worker;
-use crate::names::{Name, QueueId};
+use crate::names::Name;
 use crate::queue::{Effect, Entry};
 
 /// How many messages the worker of a queue has in hand at most. What cannot be delivered counts, so 32 of those stop everything
@@ -72,20 +72,18 @@ impl Discards {
     }
 
     /// Hands messages to the worker, as many as it takes.
-    pub(crate) fn hand_out(&mut self, queue: QueueId, effects: &mut VecDeque<Effect>) {
+    pub(crate) fn hand_out(&mut self, effects: &mut Vec<Effect>) {
         while self.in_hand.len() < WORKER_PREFETCH {
             let Some((reason, entry)) = self.waiting.pop_front() else { break };
             let id = self.next_id;
             self.next_id += 1;
             self.in_hand.insert(id, (reason, entry.clone()));
-            effects.push_back(Effect::Forward { queue, id, reason, entry });
+            effects.push(Effect::Forward(id, reason, entry));
         }
     }
 
-    pub(crate) fn settle(&mut self, ids: &[u64]) {
-        for id in ids {
-            self.in_hand.remove(id);
-        }
+    pub(crate) fn settle(&mut self, id: u64) {
+        self.in_hand.remove(&id);
     }
 
     /// A new worker starts with what the old one had in hand.

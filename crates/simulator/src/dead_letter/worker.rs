@@ -7,7 +7,7 @@ use super::{Reason, Target, headers};
 use crate::broker::Broker;
 use crate::message::Message;
 use crate::names::{Name, Publisher, QueueId};
-use crate::protocol::{Time, Version};
+use crate::protocol::Time;
 use crate::queue::{Command, Entry, Queue};
 
 /// After this time a message that was refused, or had no route, is published again (all versions).
@@ -22,7 +22,7 @@ pub(crate) struct Worker {
 
 #[derive(Debug)]
 struct Pending {
-    message: Message,
+    message: Arc<Message>,
     reason: Reason,
     /// The routing keys that the message came with.
     routing_keys: Vec<Name>,
@@ -71,45 +71,46 @@ impl Worker {
 }
 
 impl Broker {
-    /// Dead-letters at most once: what has no route is gone, and a queue that is full takes it all the same.
+    /// Dead-letters at most once: what has no route is gone. A quorum queue that is full takes it all the same.
     pub(crate) fn dead_letter_once(&mut self, queue: QueueId, reason: Reason, entry: &Entry) {
-        let Some((name, target)) = self.queue_by_id(queue).and_then(dead_letter_target) else { return };
-        let message = self.dead(entry, reason, &name, &target);
-        let queues = self.routes_of_dead(&message, reason);
-        let message = Arc::new(message);
-        for target in queues {
-            self.command(target, Command::Publish { publisher: None, message: message.clone() });
+        let Some((message, targets)) = self.dead(queue, reason, entry) else { return };
+        for target in targets {
+            self.command(target, Command::Publish(None, message.clone()));
         }
     }
 
     /// The worker gets a message from its queue.
     pub(crate) fn forward(&mut self, queue: QueueId, id: u64, reason: Reason, entry: &Entry) {
-        let Some((name, target)) = self.queue_by_id(queue).and_then(dead_letter_target) else { return };
-        let routing_keys = entry.message.routing_keys.clone();
-        let message = self.dead(entry, reason, &name, &target);
-        let queues = self.routes_of_dead(&message, reason);
-        let now = self.now();
+        let now = self.now;
+        let Some((message, targets)) = self.dead(queue, reason, entry) else { return };
+        let Some(worker) = self.worker(queue) else { return };
         let pending = Pending {
             message: message.clone(),
             reason,
-            routing_keys,
-            published: (!queues.is_empty()).then_some(now),
-            unsettled: queues.clone(),
+            routing_keys: entry.message.routing_keys.clone(),
+            published: (!targets.is_empty()).then_some(now),
+            unsettled: targets.clone(),
             refused: Vec::new(),
             settled: Vec::new(),
         };
-        if let Some(worker) = self.worker(queue) {
-            worker.pending.insert(id, pending);
-            worker.set_timer(now);
-        }
-        self.publish_dead(queue, id, message, queues);
+        worker.pending.insert(id, pending);
+        worker.set_timer(now);
+        self.publish_dead(queue, id, &message, targets);
     }
 
-    fn publish_dead(&mut self, queue: QueueId, id: u64, message: Message, targets: Vec<QueueId>) {
-        let message = Arc::new(message);
+    /// The message as it is dead-lettered, and where it goes.
+    fn dead(&self, queue: QueueId, reason: Reason, entry: &Entry) -> Option<(Arc<Message>, Vec<QueueId>)> {
+        let queue = self.queues.get(&queue)?;
+        let target = target_of(queue)?;
+        let message = headers::dead_letter(self.version, self.now, entry, reason, &queue.name, &target);
+        let mut targets = self.route_message(&message);
+        targets.retain(|queue| !self.closes_cycle(&message, reason, *queue));
+        Some((Arc::new(message), targets))
+    }
+
+    fn publish_dead(&mut self, queue: QueueId, id: u64, message: &Arc<Message>, targets: Vec<QueueId>) {
         for target in targets {
-            let publisher = Some((Publisher::Worker(queue), id));
-            self.command(target, Command::Publish { publisher, message: message.clone() });
+            self.command(target, Command::Publish(Some((Publisher::Worker(queue), id)), message.clone()));
         }
     }
 
@@ -119,22 +120,17 @@ impl Broker {
         if !is_taken {
             worker.refuse(id, target);
         } else if worker.settle(id, target) {
-            self.command(queue, Command::SettleDeadLetters { ids: vec![id] });
+            self.command(queue, Command::SettleDeadLetter(id));
         }
     }
 
-    /// Publishes again what was refused or never sent. What waits for a confirm of a quorum queue is not: its client repeats by itself.
+    /// Publishes again what was refused or never sent. What waits for the confirm of a quorum queue is not: that is repeated anyhow.
     pub(crate) fn retry_dead_letters(&mut self, queue: QueueId) {
-        let now = self.now();
-        let Some((_, target)) = self.queue_by_id(queue).and_then(dead_letter_target) else { return };
+        let now = self.now;
+        let Some(target) = self.queues.get(&queue).and_then(target_of) else { return };
         let Some(worker) = self.worker(queue) else { return };
-        worker.timer = None;
-        let due: Vec<_> = worker
-            .pending
-            .iter()
-            .filter(|(_, pending)| pending.published.is_none_or(|time| time + RETRY_INTERVAL <= now))
-            .map(|(id, _)| *id)
-            .collect();
+        let is_due = |pending: &Pending| pending.published.is_none_or(|time| time + RETRY_INTERVAL <= now);
+        let due: Vec<_> = worker.pending.iter().filter(|(_, pending)| is_due(pending)).map(|(id, _)| *id).collect();
         if self.has_exchange(&target.exchange) {
             for id in due {
                 self.retry_dead_letter(queue, id, &target);
@@ -146,60 +142,47 @@ impl Broker {
     }
 
     fn retry_dead_letter(&mut self, queue: QueueId, id: u64, target: &Target) {
-        let now = self.now();
-        let Some(pending) = self.worker(queue).and_then(|worker| worker.pending.get(&id)) else { return };
-        let mut message = pending.message.clone();
-        let (reason, settled, unsettled) = (pending.reason, pending.settled.clone(), pending.unsettled.clone());
+        let now = self.now;
+        let Some(pending) = self.queues.get(&queue).and_then(|queue| queue.worker.pending.get(&id)) else { return };
+        let mut message = (*pending.message).clone();
         message.exchange = target.exchange.clone();
         message.routing_keys = target.routing_key.clone().map_or_else(|| pending.routing_keys.clone(), |key| vec![key]);
         let routes = self.route_message(&message);
-        if routes.is_empty() && !settled.is_empty() {
-            if let Some(worker) = self.worker(queue) {
-                worker.pending.remove(&id);
-            }
-            return self.command(queue, Command::SettleDeadLetters { ids: vec![id] });
-        }
-        let open: Vec<_> = routes.into_iter().filter(|route| !settled.contains(route)).collect();
-        let targets: Vec<_> = open
-            .iter()
-            .copied()
-            .filter(|route| !unsettled.contains(route) || self.queue_by_id(*route).is_some_and(Queue::is_classic))
-            .filter(|route| !self.closes_cycle(&message, reason, *route))
-            .collect();
-        if targets.is_empty() {
-            return;
-        }
-        if let Some(pending) = self.worker(queue).and_then(|worker| worker.pending.get_mut(&id)) {
+        let is_done = routes.is_empty() && !pending.settled.is_empty();
+        let open: Vec<_> = routes.into_iter().filter(|route| !pending.settled.contains(route)).collect();
+        let mut targets = open.clone();
+        targets.retain(|route| {
+            let is_repeated =
+                pending.unsettled.contains(route) && !self.queues.get(route).is_some_and(Queue::is_classic);
+            !is_repeated && !self.closes_cycle(&message, pending.reason, *route)
+        });
+        let message = Arc::new(message);
+        let Some(worker) = self.worker(queue) else { return };
+        if is_done {
+            worker.pending.remove(&id);
+            self.command(queue, Command::SettleDeadLetter(id));
+        } else if let Some(pending) = worker.pending.get_mut(&id)
+            && !targets.is_empty()
+        {
             pending.published = Some(now);
             pending.message = message.clone();
             pending.unsettled = open;
             pending.refused.clear();
+            self.publish_dead(queue, id, &message, targets);
         }
-        self.publish_dead(queue, id, message, targets);
-    }
-
-    fn dead(&self, entry: &Entry, reason: Reason, queue: &Name, target: &Target) -> Message {
-        headers::dead_letter(self.version(), self.now(), &entry.message, entry.counts, reason, queue, target)
-    }
-
-    fn routes_of_dead(&self, message: &Message, reason: Reason) -> Vec<QueueId> {
-        let mut queues = self.route_message(message);
-        queues.retain(|queue| !self.closes_cycle(message, reason, *queue));
-        queues
     }
 
     fn closes_cycle(&self, message: &Message, reason: Reason, queue: QueueId) -> bool {
-        let version: Version = self.version();
-        self.queue_by_id(queue).is_some_and(|queue| headers::is_cycle(version, message, reason, &queue.name))
+        self.queues.get(&queue).is_some_and(|queue| headers::is_cycle(self.version, message, reason, &queue.name))
     }
 
     fn worker(&mut self, queue: QueueId) -> Option<&mut Worker> {
-        self.queue_by_id_mut(queue).map(|queue| &mut queue.worker)
+        self.touched.insert(queue);
+        self.queues.get_mut(&queue).map(|queue| &mut queue.worker)
     }
 }
 
-fn dead_letter_target(queue: &Queue) -> Option<(Name, Target)> {
+fn target_of(queue: &Queue) -> Option<Target> {
     let exchange = queue.settings.dead_letter_exchange.clone()?;
-    let routing_key = queue.settings.dead_letter_routing_key.clone();
-    Some((queue.name.clone(), Target { exchange, routing_key }))
+    Some(Target { exchange, routing_key: queue.settings.dead_letter_routing_key.clone() })
 }

@@ -32,9 +32,11 @@ impl Backlog {
         self.len
     }
 
-    pub(super) fn push(&mut self, entry: Entry) {
+    /// A classic queue has one line.
+    pub(super) fn push(&mut self, entry: Entry, is_classic: bool) {
         let priority = entry.message.properties.priority().unwrap_or(DEFAULT_PRIORITY);
         let rank = match self.version {
+            _ if is_classic => 0,
             Version::V3_10 => 0,
             Version::V4_0 => u8::from(priority <= DEFAULT_PRIORITY),
             Version::V4_3 => MAX_PRIORITY - priority.min(MAX_PRIORITY),
@@ -53,11 +55,6 @@ impl Backlog {
         let position = line.partition_point(|other| other.index < entry.index);
         line.insert(position, entry);
         self.len += 1;
-    }
-
-    /// To the only line, in the order of arrival.
-    pub(super) fn push_classic(&mut self, entry: Entry) {
-        self.push_to(0, entry);
     }
 
     fn push_to(&mut self, rank: u8, entry: Entry) {
@@ -108,11 +105,6 @@ impl Backlog {
             self.len -= count;
         }
         self.lines.retain(|_, line| !line.is_empty());
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.lines.clear();
-        self.len = 0;
     }
 
     pub(super) fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {

@@ -3,6 +3,7 @@
 //! A consumer has credit for as many messages as its prefetch allows and stands in a line while it has some. Whoever gets a message
 //! goes to the end of the line. A cancelled consumer stays known as long as it holds messages.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Entry;
@@ -26,33 +27,35 @@ pub(crate) struct Subscription {
     pub(crate) timeout: Time,
 }
 
+/// A message that was given to a consumer.
+#[derive(Debug, Clone)]
+pub(crate) struct Handed {
+    pub(crate) channel: ChannelId,
+    pub(crate) tag: Tag,
+    /// Its number for this consumer.
+    pub(crate) delivery: u64,
+    pub(crate) is_no_ack: bool,
+}
+
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) entry: Entry,
+struct Held {
+    entry: Entry,
     deadline: Time,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
-    Up,
-    /// A single active consumer that finishes what it holds before one of higher priority takes over.
-    Quiescing,
-    Cancelled,
-}
-
 #[derive(Debug)]
-pub(super) struct Consumer {
+struct Consumer {
     subscription: Subscription,
     /// The order of subscription, and the name in the line.
     key: u64,
-    status: Status,
+    /// It gets nothing more, and is forgotten when it holds nothing.
+    is_cancelled: bool,
     credit: u32,
     next_delivery: u64,
     /// By their number for this consumer.
-    pub(super) held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, Held>,
     /// What timed out and was not settled since. While there is any, the consumer gets nothing.
     timed_out: Vec<u64>,
-    is_timed_out: bool,
 }
 
 impl Consumer {
@@ -61,11 +64,10 @@ impl Consumer {
             credit: credit_of(&subscription),
             subscription,
             key,
-            status: Status::Up,
+            is_cancelled: false,
             next_delivery: 0,
             held: BTreeMap::new(),
             timed_out: Vec::new(),
-            is_timed_out: false,
         }
     }
 
@@ -73,17 +75,13 @@ impl Consumer {
         self.subscription.channel == channel && self.subscription.tag == *tag
     }
 
+    /// Whether it may get messages if it has credit.
     fn is_up(&self) -> bool {
-        self.status == Status::Up && !self.is_timed_out
+        !self.is_cancelled && self.timed_out.is_empty()
     }
 
-    /// Whether it is the active one of a single active consumer.
-    fn is_active(&self) -> bool {
-        self.status != Status::Cancelled && !self.is_timed_out
-    }
-
-    pub(super) fn add_credit(&mut self) {
-        if self.status != Status::Cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
+    fn add_credit(&mut self) {
+        if !self.is_cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
             self.credit = (self.credit + 1).min(credit_of(&self.subscription));
         }
     }
@@ -92,16 +90,14 @@ impl Consumer {
     fn take_late(&mut self, now: Time) -> Vec<Entry> {
         let late: Vec<_> =
             self.held.iter().filter(|(_, held)| held.deadline <= now).map(|(&delivery, _)| delivery).collect();
-        self.is_timed_out |= !late.is_empty();
         self.timed_out.extend(&late);
         late.iter().for_each(|_| self.add_credit());
         late.iter().filter_map(|delivery| self.held.remove(delivery)).map(|held| held.entry).collect()
     }
 
     /// What had timed out is settled after all.
-    pub(super) fn forgive(&mut self, deliveries: &[u64]) {
+    fn forgive(&mut self, deliveries: &[u64]) {
         self.timed_out.retain(|delivery| !deliveries.contains(delivery));
-        self.is_timed_out &= !self.timed_out.is_empty();
     }
 }
 
@@ -132,8 +128,8 @@ impl Consumers {
         if is_classic { self.subscribers().len() } else { self.known.len() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty()
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
     }
 
     /// An exclusive consumer tolerates no other (classic queues).
@@ -145,42 +141,24 @@ impl Consumers {
     /// A consumer subscribes. One that was cancelled and still holds messages, with the same tag on the same channel, is taken up again.
     pub(super) fn subscribe(&mut self, subscription: Subscription) {
         let known = self.known.iter().position(|known| known.is(subscription.channel, &subscription.tag));
-        let is_free = !self.is_single_active || !self.known.iter().any(Consumer::is_active);
-        match known {
-            Some(position) if is_free => {
-                let Some(consumer) = self.known.get_mut(position) else { return };
-                let held = u32::try_from(consumer.held.len()).unwrap_or(u32::MAX);
-                consumer.credit = credit_of(&subscription).saturating_sub(held);
-                consumer.status = Status::Up;
-                consumer.subscription = subscription;
-                let key = consumer.key;
-                self.queue_up(key);
-            }
-            _ => {
-                self.next_key += 1;
-                let consumer = Consumer::new(self.next_key, subscription);
-                if self.is_single_active {
-                    self.wait(consumer);
-                } else {
-                    let key = consumer.key;
-                    self.known.push(consumer);
-                    self.queue_up(key);
-                }
-            }
+        let is_free = !self.is_single_active || !self.known.iter().any(Consumer::is_up);
+        if let Some(position) = known.filter(|_| is_free) {
+            let mut consumer = self.known.remove(position);
+            let held = u32::try_from(consumer.held.len()).unwrap_or(u32::MAX);
+            consumer.credit = credit_of(&subscription).saturating_sub(held);
+            consumer.is_cancelled = false;
+            consumer.subscription = subscription;
+            return self.put_back(consumer);
         }
+        self.next_key += 1;
+        let consumer = Consumer::new(self.next_key, subscription);
+        if self.is_single_active { self.wait(consumer) } else { self.put_back(consumer) }
     }
 
     fn wait(&mut self, consumer: Consumer) {
         self.waiting.push(consumer);
         if self.version >= Version::V4_0 {
-            self.waiting.sort_by_key(|other| {
-                (
-                    !other.is_up(),
-                    std::cmp::Reverse(other.subscription.priority),
-                    std::cmp::Reverse(other.credit),
-                    other.key,
-                )
-            });
+            self.waiting.sort_by_key(|other| (!other.is_up(), Reverse(other.subscription.priority), other.key));
         }
     }
 
@@ -195,86 +173,65 @@ impl Consumers {
         self.line.insert(position, (priority, key));
     }
 
-    /// Takes a consumer out, to settle messages of it.
-    pub(super) fn take(&mut self, channel: ChannelId, tag: &Tag) -> Option<Consumer> {
+    /// A consumer settles messages. Returns those that it held, in the order that is asked for.
+    pub(super) fn settle(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64], order: &[u64]) -> Vec<Entry> {
+        let Some(mut consumer) = self.take(channel, tag) else {
+            // It may be one that has timed out and waits for its turn.
+            if let Some(position) = self.waiting.iter().position(|consumer| consumer.is(channel, tag)) {
+                let mut consumer = self.waiting.remove(position);
+                consumer.forgive(deliveries);
+                self.wait(consumer);
+            }
+            return Vec::new();
+        };
+        consumer.forgive(deliveries);
+        let settled: Vec<_> = order.iter().filter_map(|delivery| consumer.held.remove(delivery)).collect();
+        settled.iter().for_each(|_| consumer.add_credit());
+        self.put_back(consumer);
+        settled.into_iter().map(|held| held.entry).collect()
+    }
+
+    fn take(&mut self, channel: ChannelId, tag: &Tag) -> Option<Consumer> {
         let position = self.known.iter().position(|consumer| consumer.is(channel, tag))?;
         Some(self.known.remove(position))
     }
 
     /// Puts a consumer back, unless it is done: cancelled and without messages.
-    pub(super) fn put_back(&mut self, mut consumer: Consumer, now: Time, last_active: &mut Time) {
-        let is_once = consumer.status == Status::Cancelled || matches!(consumer.subscription.tag, Tag::Get(_));
+    fn put_back(&mut self, consumer: Consumer) {
+        let is_once = consumer.is_cancelled || matches!(consumer.subscription.tag, Tag::Get(_));
         if consumer.held.is_empty() && is_once {
-            *last_active = now;
-        } else if consumer.held.is_empty() && consumer.status == Status::Quiescing {
-            consumer.status = Status::Up;
-            self.wait(consumer);
-        } else {
-            let key = consumer.key;
-            let position = self.known.partition_point(|other| other.key < key);
-            self.known.insert(position, consumer);
-            self.queue_up(key);
+            return;
         }
+        let key = consumer.key;
+        let position = self.known.partition_point(|other| other.key < key);
+        self.known.insert(position, consumer);
+        self.queue_up(key);
     }
 
-    /// A waiting consumer that had timed out has settled what it held.
-    pub(super) fn forgive_waiting(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64]) {
-        if let Some(position) = self.waiting.iter().position(|consumer| consumer.is(channel, tag)) {
-            let mut consumer = self.waiting.remove(position);
-            consumer.forgive(deliveries);
-            self.wait(consumer);
-            self.activate_next();
-        }
-    }
-
-    pub(super) fn cancel(&mut self, channel: ChannelId, tag: &Tag, now: Time, last_active: &mut Time) {
+    pub(super) fn cancel(&mut self, channel: ChannelId, tag: &Tag) {
         if let Some(mut consumer) = self.take(channel, tag) {
-            consumer.status = Status::Cancelled;
+            consumer.is_cancelled = true;
             consumer.credit = 0;
-            self.put_back(consumer, now, last_active);
+            self.put_back(consumer);
         } else {
             self.waiting.retain(|consumer| !consumer.is(channel, tag));
         }
     }
 
-    /// With a single active consumer, the next one takes over if there is none. One of a higher priority waits until the active one
-    /// holds nothing (4.x).
+    /// With a single active consumer, the next one takes over if there is none.
     pub(super) fn activate_next(&mut self) {
-        if !self.is_single_active || !self.waiting.first().is_some_and(Consumer::is_up) {
+        let is_wanted = self.is_single_active && !self.known.iter().any(Consumer::is_up);
+        if !is_wanted || !self.waiting.first().is_some_and(Consumer::is_up) {
             return;
         }
-        let next_priority = self.waiting.first().map(|next| next.subscription.priority);
-        let active = self.known.iter().position(Consumer::is_active);
-        if let Some(position) = active {
-            let Some(active) = self.known.get_mut(position) else { return };
-            if self.version == Version::V3_10 || next_priority <= Some(active.subscription.priority) {
-                return;
-            }
-            if !active.held.is_empty() {
-                active.status = Status::Quiescing;
-                return;
-            }
-            let active = self.known.remove(position);
-            self.take_over();
-            self.wait(active);
-        } else {
-            self.take_over();
-        }
-    }
-
-    fn take_over(&mut self) {
         let mut next = self.waiting.remove(0);
         // The same consumer, cancelled while it held messages and subscribed again, is one consumer.
         if let Some(former) = self.take(next.subscription.channel, &next.subscription.tag.clone()) {
             next.held = former.held;
             next.next_delivery = former.next_delivery;
             next.timed_out = former.timed_out;
-            next.is_timed_out = former.is_timed_out;
         }
-        let key = next.key;
-        self.known.push(next);
-        self.known.sort_by_key(|consumer| consumer.key);
-        self.queue_up(key);
+        self.put_back(next);
     }
 
     /// Whether anybody can take a message.
@@ -289,12 +246,7 @@ impl Consumers {
     }
 
     /// Gives the message to whoever is next. A consumer without acks holds nothing.
-    pub(super) fn deliver(
-        &mut self,
-        now: Time,
-        entry: &Entry,
-        is_classic: bool,
-    ) -> Option<(ChannelId, Tag, u64, bool)> {
+    pub(super) fn deliver(&mut self, now: Time, entry: &Entry, is_classic: bool) -> Option<Handed> {
         let (_, key) = self.line.pop_front()?;
         let consumer = self.known.iter_mut().find(|consumer| consumer.key == key)?;
         let delivery = consumer.next_delivery;
@@ -306,9 +258,10 @@ impl Consumers {
             // A classic queue takes a prefetch of 0 for what it says.
             consumer.credit -= u32::from(!is_classic || subscription.prefetch > 0);
         }
-        let delivered = (subscription.channel, subscription.tag.clone(), delivery, subscription.is_no_ack);
+        let (channel, tag) = (subscription.channel, subscription.tag.clone());
+        let handed = Handed { channel, tag, delivery, is_no_ack: subscription.is_no_ack };
         self.queue_up(key);
-        Some(delivered)
+        Some(handed)
     }
 
     /// Holds a message for a `basic.get`.
@@ -322,13 +275,11 @@ impl Consumers {
         self.known.push(consumer);
     }
 
-    pub(super) fn drop_waiting(&mut self, channel: ChannelId) {
+    /// A channel is gone, with its consumers. Returns what they held, in the order of their subscription.
+    pub(super) fn leave(&mut self, channel: ChannelId) -> Vec<Entry> {
         self.waiting.retain(|consumer| consumer.subscription.channel != channel);
-    }
-
-    /// Takes out the consumers of a channel, in the order of their subscription.
-    pub(super) fn drop_of(&mut self, channel: ChannelId) -> Vec<Consumer> {
-        self.known.extract_if(.., |consumer| consumer.subscription.channel == channel).collect()
+        let gone = self.known.extract_if(.., |consumer| consumer.subscription.channel == channel);
+        gone.flat_map(|consumer| consumer.held.into_values()).map(|held| held.entry).collect()
     }
 
     /// Everything that is held.
@@ -339,7 +290,7 @@ impl Consumers {
     pub(super) fn subscribers(&self) -> Vec<(ChannelId, Name)> {
         let consumers = self.known.iter().chain(&self.waiting);
         consumers
-            .filter(|consumer| consumer.status != Status::Cancelled)
+            .filter(|consumer| !consumer.is_cancelled)
             .filter_map(|consumer| match &consumer.subscription.tag {
                 Tag::Subscription(tag) => Some((consumer.subscription.channel, tag.clone())),
                 Tag::Get(_) => None,
@@ -355,31 +306,25 @@ impl Consumers {
         channels
     }
 
+    /// The messages of a consumer time out in the order in which it got them.
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.known.iter().flat_map(|consumer| consumer.held.values().map(|held| held.deadline)).min()
+        self.known.iter().filter_map(|consumer| consumer.held.values().next()).map(|held| held.deadline).min()
     }
 
-    /// Takes from each consumer what it has held for too long.
-    pub(super) fn take_timed_out(&mut self, now: Time, last_active: &mut Time) -> Vec<(ChannelId, Tag, Vec<Entry>)> {
+    /// Takes from each consumer what it has held for too long. A single active consumer that holds nothing then waits for its turn.
+    pub(super) fn take_timed_out(&mut self, now: Time) -> Vec<(ChannelId, Tag, Vec<Entry>)> {
         let mut timed_out = Vec::new();
         for mut consumer in std::mem::take(&mut self.known) {
             let late = consumer.take_late(now);
             if !late.is_empty() {
                 timed_out.push((consumer.subscription.channel, consumer.subscription.tag.clone(), late));
             }
-            self.put_back(consumer, now, last_active);
+            if self.is_single_active && !consumer.timed_out.is_empty() && consumer.held.is_empty() {
+                self.wait(consumer);
+            } else {
+                self.put_back(consumer);
+            }
         }
         timed_out
-    }
-
-    /// A single active consumer that timed out and holds nothing has to wait for its turn again.
-    pub(super) fn rest_timed_out(&mut self) {
-        if !self.is_single_active {
-            return;
-        }
-        let resting = self.known.extract_if(.., |consumer| consumer.is_timed_out && consumer.held.is_empty());
-        for consumer in resting.collect::<Vec<_>>() {
-            self.wait(consumer);
-        }
     }
 }

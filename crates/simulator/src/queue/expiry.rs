@@ -1,22 +1,21 @@
 //! When messages, and the queue itself, expire.
 
-use std::collections::VecDeque;
-
-use super::{Effect, Entry, Queue};
+use super::{Entry, Queue};
 use crate::dead_letter::Reason;
 use crate::message::Message;
 use crate::protocol::{Time, Version};
 
 impl Queue {
     /// The lower of the queue's and the message's own time-to-live counts.
-    pub(super) fn expiry_of(&self, now: Time, message: &Message) -> Option<Time> {
+    pub(super) fn expiry_of(&self, message: &Message) -> Option<Time> {
         let ttl = [self.settings.message_ttl, message.ttl].into_iter().flatten().min()?;
         // A quorum queue gives a message of time-to-live 0 the rest of the millisecond.
-        Some(now + if ttl.is_zero() && !self.is_classic() { Time::from_millis(1) } else { ttl })
+        Some(self.now + if ttl.is_zero() && !self.is_classic() { Time::from_millis(1) } else { ttl })
     }
 
     /// Messages expire at the head only: one behind another that lives longer has to wait.
-    pub(super) fn expire(&mut self, now: Time, effects: &mut VecDeque<Effect>) {
+    pub(super) fn expire(&mut self) {
+        let now = self.now;
         let mut expired = Vec::new();
         if self.version >= Version::V4_3 && !self.is_classic() {
             // 4.3 looks at the returned messages and at the head of each priority.
@@ -31,7 +30,7 @@ impl Queue {
             }
         }
         for entry in expired {
-            self.dead_letter(Reason::Expired, entry, effects);
+            self.dead_letter(Reason::Expired, entry);
         }
     }
 
@@ -55,7 +54,7 @@ impl Queue {
     /// When the queue is deleted because nobody uses it.
     pub(super) fn unused_until(&self) -> Option<Time> {
         let expires = self.settings.expires?;
-        self.consumers.is_empty().then(|| self.last_active + expires)
+        (self.consumers.len() == 0).then(|| self.last_active + expires)
     }
 
     pub(crate) fn is_unused(&self, now: Time) -> bool {

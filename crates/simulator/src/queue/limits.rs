@@ -1,12 +1,10 @@
 //! `x-max-length`: what a queue does when it holds too much.
 
-use std::collections::VecDeque;
-
-use super::{Effect, Queue};
+use super::Queue;
 use crate::dead_letter::Reason;
 use crate::names::Publisher;
 use crate::policy::Overflow;
-use crate::protocol::{Time, Version};
+use crate::protocol::Version;
 
 impl Queue {
     /// Messages that count towards the limit. Those that wait for dead-lettering at least once do, and on 4.3 the delayed ones.
@@ -15,64 +13,38 @@ impl Queue {
         self.ready() + delayed + self.discards.len()
     }
 
-    fn bytes(&self) -> usize {
-        let entries = self.returns.iter().chain(self.backlog.iter()).chain(self.discards.iter());
-        entries.map(|entry| entry.message.body.len()).sum()
-    }
-
     fn is_over_limit(&self) -> bool {
         self.settings.max_length.is_some_and(|max| self.length() > max)
-            || self.settings.max_length_bytes.is_some_and(|max| self.bytes() > max)
     }
 
     /// A quorum queue that turned publishers away takes them again at four fifths of its limit.
     pub(super) fn is_below_soft_limit(&self) -> bool {
-        let settings = &self.settings;
-        if settings.max_length.is_none() && settings.max_length_bytes.is_none() {
-            return false;
-        }
-        settings.max_length.is_none_or(|max| self.length() <= max * 4 / 5)
-            && settings.max_length_bytes.is_none_or(|max| self.bytes() <= max * 4 / 5)
+        self.settings.max_length.is_some_and(|max| self.length() <= max * 4 / 5)
     }
 
-    /// Whether a publish is refused. A quorum queue is not exact: it tells its publishers when it is over its limit, so that it holds
-    /// one message more than that.
-    pub(super) fn turns_away(&mut self, publisher: Publisher) -> bool {
+    /// Whether a publish is refused. A quorum queue is not exact: it tells its publishers when it is over its limit, so it comes to hold
+    /// one message more than that. It takes what comes without a publisher, which is what dead-lettering at most once sends.
+    pub(super) fn turns_away(&mut self, publisher: Option<Publisher>) -> bool {
         if self.settings.overflow == Overflow::DropHead {
             return false;
         }
         if self.is_classic() {
-            return self.turns_away_classic();
+            return self.settings.max_length.is_some_and(|max| self.ready() >= max);
         }
-        if !self.publishers.contains_key(&publisher) {
-            let is_turned_away = self.is_over_limit();
-            self.publishers.insert(publisher, is_turned_away);
-        }
-        self.publishers.get(&publisher).copied().unwrap_or_default()
+        let is_over = self.is_over_limit();
+        publisher.is_some_and(|publisher| *self.publishers.entry(publisher).or_insert(is_over))
     }
 
-    /// A classic queue counts the message that comes.
-    pub(super) fn turns_away_classic(&self) -> bool {
-        self.settings.overflow != Overflow::DropHead
-            && self.settings.max_length.is_some_and(|max| self.ready() + 1 > max)
-    }
-
-    pub(super) fn enforce_limits(&mut self, now: Time, was_below: bool, effects: &mut VecDeque<Effect>) {
-        match self.settings.overflow {
-            Overflow::DropHead => {
-                while self.is_over_limit() {
-                    let Some(entry) = self.take_next() else { break };
-                    self.dead_letter(Reason::MaxLength, entry, effects);
-                    self.expire(now, effects);
-                }
+    pub(super) fn enforce_limits(&mut self, was_below: bool) {
+        if self.settings.overflow == Overflow::DropHead {
+            while self.is_over_limit() {
+                let Some(entry) = self.take_next() else { break };
+                self.dead_letter(Reason::MaxLength, entry);
             }
-            Overflow::RejectPublish => {
-                if self.is_over_limit() {
-                    self.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = true);
-                } else if !was_below && self.is_below_soft_limit() {
-                    self.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false);
-                }
-            }
+        } else if self.is_over_limit() {
+            self.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = true);
+        } else if !was_below && self.is_below_soft_limit() {
+            self.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false);
         }
     }
 }

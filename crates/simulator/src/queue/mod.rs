@@ -20,11 +20,11 @@ use lapin::types::FieldTable;
 
 use self::backlog::Backlog;
 use self::consumers::Consumers;
-pub(crate) use self::consumers::Subscription;
+pub(crate) use self::consumers::{Handed, Subscription};
 pub(crate) use self::counts::{Counts, Return};
 use crate::broker::QueueView;
 use crate::dead_letter::{Discards, Reason, Worker};
-use crate::error::Exception;
+use crate::error::{Exception, queue_in_vhost};
 use crate::message::Message;
 use crate::names::{ChannelId, Name, Publisher, QueueId, Tag};
 use crate::policy::Settings;
@@ -83,36 +83,17 @@ pub(crate) enum Settlement {
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     /// Without a publisher nobody hears whether the message was taken: so it is with dead-lettering at most once.
-    Publish {
-        publisher: Option<(Publisher, u64)>,
-        message: Arc<Message>,
-    },
-    Settle {
-        channel: ChannelId,
-        tag: Tag,
-        deliveries: Vec<u64>,
-        settlement: Settlement,
-    },
+    Publish(Option<(Publisher, u64)>, Arc<Message>),
+    Settle(ChannelId, Tag, Vec<u64>, Settlement),
     Subscribe(Subscription),
-    Cancel {
-        channel: ChannelId,
-        tag: Tag,
-    },
+    Cancel(ChannelId, Tag),
     Get(Subscription),
     /// A channel is gone, with its consumers and as a publisher.
-    Leave {
-        channel: ChannelId,
-    },
-    Purge {
-        channel: ChannelId,
-    },
-    Count {
-        channel: ChannelId,
-    },
-    /// The dead-letter worker is done with messages.
-    SettleDeadLetters {
-        ids: Vec<u64>,
-    },
+    Leave(ChannelId),
+    Purge(ChannelId),
+    Count(ChannelId),
+    /// The dead-letter worker is done with a message.
+    SettleDeadLetter(u64),
 }
 
 /// What a channel waits for. It does nothing else meanwhile.
@@ -121,7 +102,7 @@ pub(crate) enum Answer {
     Subscribed { tag: Name },
     Cancelled,
     Empty,
-    Got { entry: Entry, delivery: u64, is_no_ack: bool, left: usize },
+    Got { entry: Entry, handed: Handed, left: usize },
     Purged { messages: usize },
     Counted { messages: usize, consumers: usize },
     Refused(Exception),
@@ -130,51 +111,20 @@ pub(crate) enum Answer {
 /// What follows from a command.
 #[derive(Debug, Clone)]
 pub(crate) enum Effect {
-    Answer {
-        channel: ChannelId,
-        queue: QueueId,
-        answer: Answer,
-    },
-    Deliver {
-        channel: ChannelId,
-        queue: QueueId,
-        tag: Tag,
-        delivery: u64,
-        entry: Entry,
-        is_no_ack: bool,
-    },
-    Taken {
-        publisher: Publisher,
-        sequence: u64,
-        queue: QueueId,
-    },
-    Refused {
-        publisher: Publisher,
-        sequence: u64,
-        queue: QueueId,
-    },
+    Answer(ChannelId, Answer),
+    Deliver(Handed, Entry),
+    /// A publish was taken.
+    Taken(Publisher, u64),
+    /// A publish was turned away.
+    Refused(Publisher, u64),
     /// A delivery was not acked in time (4.3).
-    TimedOut {
-        channel: ChannelId,
-        tag: Tag,
-    },
+    TimedOut(ChannelId, Tag),
     /// Dead-lettered at most once: gone from the queue, whatever becomes of it.
-    DeadLetter {
-        queue: QueueId,
-        reason: Reason,
-        entry: Entry,
-    },
-    /// Dead-lettered at least once: the queue keeps it until the worker settles it.
-    Forward {
-        queue: QueueId,
-        id: u64,
-        reason: Reason,
-        entry: Entry,
-    },
+    DeadLetter(Reason, Entry),
+    /// Dead-lettered at least once: the queue keeps it until the worker settles it by this number.
+    Forward(u64, Reason, Entry),
     /// The last consumer of an auto-delete queue is gone.
-    Unused {
-        queue: QueueId,
-    },
+    Unused,
 }
 
 #[derive(Debug)]
@@ -184,6 +134,10 @@ pub(crate) struct Queue {
     pub(crate) declaration: Declaration,
     pub(crate) settings: Settings,
     version: Version,
+    /// The time of what is being done.
+    now: Time,
+    /// What follows from it.
+    effects: Vec<Effect>,
     next_index: u64,
     backlog: Backlog,
     /// Messages that came back. They are delivered before the others.
@@ -193,7 +147,7 @@ pub(crate) struct Queue {
     consumers: Consumers,
     /// Everybody who has published here, and whether reject-publish turns them away.
     publishers: BTreeMap<Publisher, bool>,
-    pub(crate) discards: Discards,
+    discards: Discards,
     pub(crate) worker: Worker,
     /// When somebody was last interested, for `x-expires`.
     last_active: Time,
@@ -204,26 +158,21 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(
-        now: Time,
-        version: Version,
-        id: QueueId,
-        name: Name,
-        declaration: Declaration,
-        settings: Settings,
-    ) -> Self {
-        let is_single_active = settings.is_single_active_consumer;
+    pub(crate) fn new(id: QueueId, name: Name, now: Time, declaration: Declaration, settings: Settings) -> Self {
+        let version = settings.version;
         Self {
             id,
             name,
+            consumers: Consumers::new(version, settings.is_single_active_consumer),
             declaration,
             settings,
             version,
+            now,
+            effects: Vec::new(),
             next_index: 0,
             backlog: Backlog::new(version),
             returns: VecDeque::new(),
             delayed: BTreeMap::new(),
-            consumers: Consumers::new(version, is_single_active),
             publishers: BTreeMap::new(),
             discards: Discards::default(),
             worker: Worker::default(),
@@ -246,67 +195,79 @@ impl Queue {
         self.consumers.count(self.is_classic())
     }
 
+    /// What has followed since the last call.
+    pub(crate) fn take_effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
     /// Takes a command, now or when the leader answers again.
-    pub(crate) fn command(&mut self, now: Time, command: Command, effects: &mut VecDeque<Effect>) {
+    pub(crate) fn command(&mut self, now: Time, command: Command) {
         if self.silent_until.is_some() {
             self.unanswered.push_back(command);
         } else {
-            self.apply(now, command, effects);
+            self.change(now, |queue| queue.apply(command));
         }
     }
 
-    fn apply(&mut self, now: Time, command: Command, effects: &mut VecDeque<Effect>) {
+    /// Whatever happens to a queue: then it delivers what it can, and drops what is too much.
+    fn change(&mut self, now: Time, change: impl FnOnce(&mut Self)) {
+        self.now = now;
         let was_below = self.is_below_soft_limit();
-        match command {
-            Command::Publish { publisher, message } => self.publish(now, publisher, message, effects),
-            Command::Settle { channel, tag, deliveries, settlement } => {
-                self.settle(now, channel, &tag, &deliveries, settlement, effects);
+        let consumers = self.consumers.len();
+        change(self);
+        self.hand_out();
+        self.enforce_limits(was_below);
+        if self.consumers.len() < consumers {
+            self.last_active = now;
+            if self.declaration.is_auto_delete && self.consumers.len() == 0 {
+                self.effects.push(Effect::Unused);
             }
-            Command::Subscribe(subscription) => self.subscribe(subscription, effects),
-            Command::Cancel { channel, tag } => self.cancel(now, channel, &tag, effects),
-            Command::Get(subscription) => return self.get(now, subscription, effects),
-            Command::Leave { channel } => self.leave(now, channel, effects),
-            Command::Purge { channel } => self.purge(channel, effects),
-            Command::Count { channel } => {
-                let answer = Answer::Counted { messages: self.ready(), consumers: self.consumer_count() };
-                effects.push_back(Effect::Answer { channel, queue: self.id, answer });
-                return;
-            }
-            Command::SettleDeadLetters { ids } => self.discards.settle(&ids),
         }
-        self.hand_out(now, was_below, effects);
     }
 
-    fn publish(
-        &mut self,
-        now: Time,
-        publisher: Option<(Publisher, u64)>,
-        message: Arc<Message>,
-        effects: &mut VecDeque<Effect>,
-    ) {
-        if let Some((publisher, sequence)) = publisher
-            && self.turns_away(publisher)
-        {
-            effects.push_back(Effect::Refused { publisher, sequence, queue: self.id });
-            return;
+    fn apply(&mut self, command: Command) {
+        match command {
+            Command::Publish(publisher, message) => self.publish(publisher, message),
+            Command::Settle(channel, tag, deliveries, settlement) => {
+                self.settle(channel, &tag, &deliveries, settlement)
+            }
+            Command::Subscribe(subscription) => self.subscribe(subscription),
+            Command::Cancel(channel, tag) => {
+                self.consumers.cancel(channel, &tag);
+                self.answer(channel, Answer::Cancelled);
+            }
+            Command::Get(subscription) => self.get(subscription),
+            Command::Leave(channel) => self.leave(channel),
+            Command::Purge(channel) => self.purge(channel),
+            Command::Count(channel) => {
+                let answer = Answer::Counted { messages: self.ready(), consumers: self.consumer_count() };
+                self.answer(channel, answer);
+            }
+            Command::SettleDeadLetter(id) => self.discards.settle(id),
         }
-        if publisher.is_none() && self.is_classic() && self.turns_away_classic() {
+    }
+
+    fn answer(&mut self, channel: ChannelId, answer: Answer) {
+        self.effects.push(Effect::Answer(channel, answer));
+    }
+
+    fn publish(&mut self, publisher: Option<(Publisher, u64)>, message: Arc<Message>) {
+        if self.turns_away(publisher.map(|(publisher, _)| publisher)) {
+            if let Some((publisher, sequence)) = publisher {
+                self.effects.push(Effect::Refused(publisher, sequence));
+            }
             return;
         }
         let entry = Entry {
             index: self.next_index(),
             counts: Counts::of_arrival(message.delivery_count.filter(|_| !self.is_classic())),
             was_delivered: false,
-            expires: self.expiry_of(now, &message),
+            expires: self.expiry_of(&message),
             message,
         };
-        if self.is_classic() {
-            self.backlog.push_classic(entry)
-        } else {
-            self.backlog.push(entry)
-        }
+        self.backlog.push(entry, self.is_classic());
         if let Some((publisher, sequence)) = publisher {
-            effects.push_back(Effect::Taken { publisher, sequence, queue: self.id });
+            self.effects.push(Effect::Taken(publisher, sequence));
         }
     }
 
@@ -316,42 +277,23 @@ impl Queue {
     }
 
     /// Settles messages of a consumer. Those that it does not hold are ignored: they timed out, or were purged with their queue.
-    fn settle(
-        &mut self,
-        now: Time,
-        channel: ChannelId,
-        tag: &Tag,
-        deliveries: &[u64],
-        settlement: Settlement,
-        effects: &mut VecDeque<Effect>,
-    ) {
-        let Some(mut consumer) = self.consumers.take(channel, tag) else {
-            return self.consumers.forgive_waiting(channel, tag, deliveries);
-        };
-        consumer.forgive(deliveries);
-        let mut returned = Vec::new();
-        for delivery in self.order_of_return(deliveries, settlement) {
-            let Some(held) = consumer.held.remove(&delivery) else { continue };
-            consumer.add_credit();
-            let mut entry = held.entry;
+    fn settle(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64], settlement: Settlement) {
+        let order = self.order_of_return(deliveries, settlement);
+        for entry in self.consumers.settle(channel, tag, deliveries, &order) {
             match settlement {
                 Settlement::Ack => {}
+                Settlement::Requeue(how) => self.give_back(entry, how),
                 Settlement::Discard(how) => {
+                    let mut entry = entry;
                     entry.counts.count_discard(self.version, how);
-                    self.dead_letter(Reason::Rejected, entry, effects);
+                    self.dead_letter(Reason::Rejected, entry);
                 }
-                Settlement::Requeue(how) => returned.push((entry, how)),
             }
         }
-        self.consumers.put_back(consumer, now, &mut self.last_active);
-        for (entry, how) in returned {
-            self.give_back(now, entry, how, effects);
-        }
-        self.consumers.activate_next();
     }
 
-    /// In which order messages come back that are returned together: as the consumer gave them back. 3.10 takes them from a map, which
-    /// Erlang keeps in order up to 32 keys only; the real order of more is as arbitrary, though not the same, as this one.
+    /// In which order messages come back that are returned together: as the consumer gave them back. 3.10 takes them from a map,
+    /// which Erlang keeps in order up to 32 keys only. The real order of more is as arbitrary as this one, though another.
     fn order_of_return(&self, deliveries: &[u64], settlement: Settlement) -> Vec<u64> {
         let mut order = deliveries.to_vec();
         let is_return = matches!(settlement, Settlement::Requeue(_));
@@ -362,7 +304,7 @@ impl Queue {
     }
 
     /// A message comes back: to the head, to the end, later, or to the dead-letter exchange.
-    fn give_back(&mut self, now: Time, mut entry: Entry, how: Return, effects: &mut VecDeque<Effect>) {
+    fn give_back(&mut self, mut entry: Entry, how: Return) {
         if self.is_classic() {
             entry.was_delivered = true;
             return self.backlog.push_by_index(entry);
@@ -370,129 +312,95 @@ impl Queue {
         entry.counts.count_return(self.version, how);
         let limit = self.settings.delivery_limit;
         if entry.counts.is_over(self.version, limit) {
-            return self.dead_letter(Reason::DeliveryLimit, entry, effects);
+            return self.dead_letter(Reason::DeliveryLimit, entry);
         }
         // Without a limit, 3.10 and 4.0 append a message that a consumer gave back; one of a lost channel stays at the head.
         if limit.is_none() && self.version <= Version::V4_0 && matches!(how, Return::Nack | Return::Reject) {
             entry.index = self.next_index();
             return self.backlog.push_requeued(entry);
         }
-        match self.ready_again(now, &entry, how) {
-            Some(time) => {
-                self.delayed.insert((time, entry.index), entry);
-            }
+        match self.ready_again(&entry, how) {
+            Some(time) => _ = self.delayed.insert((time, entry.index), entry),
             None => self.returns.push_back(entry),
         }
     }
 
-    fn dead_letter(&mut self, reason: Reason, entry: Entry, effects: &mut VecDeque<Effect>) {
-        if self.settings.dead_letter_exchange.is_none() {
-            return;
-        }
+    fn dead_letter(&mut self, reason: Reason, entry: Entry) {
         if self.is_at_least_once() && reason != Reason::MaxLength {
             self.discards.push(reason, entry);
-        } else {
-            effects.push_back(Effect::DeadLetter { queue: self.id, reason, entry });
+        } else if self.settings.dead_letter_exchange.is_some() {
+            self.effects.push(Effect::DeadLetter(reason, entry));
         }
     }
 
-    pub(crate) fn is_at_least_once(&self) -> bool {
-        self.settings.is_at_least_once && !self.is_classic() && self.settings.dead_letter_exchange.is_some()
+    fn is_at_least_once(&self) -> bool {
+        self.settings.is_at_least_once && self.settings.dead_letter_exchange.is_some()
     }
 
-    fn subscribe(&mut self, subscription: Subscription, effects: &mut VecDeque<Effect>) {
+    fn subscribe(&mut self, subscription: Subscription) {
         let channel = subscription.channel;
-        let Tag::Subscription(tag) = subscription.tag.clone() else { return };
-        let answer = if self.is_classic() && self.consumers.is_refused(&subscription) {
-            let queue = crate::error::queue_in_vhost(&self.name);
-            Answer::Refused(Exception::access_refused(&format!("{queue} in exclusive use")))
-        } else {
-            self.consumers.subscribe(subscription);
-            self.consumers.activate_next();
-            Answer::Subscribed { tag }
-        };
-        effects.push_back(Effect::Answer { channel, queue: self.id, answer });
-    }
-
-    fn cancel(&mut self, now: Time, channel: ChannelId, tag: &Tag, effects: &mut VecDeque<Effect>) {
-        self.consumers.cancel(channel, tag, now, &mut self.last_active);
-        self.consumers.activate_next();
-        effects.push_back(Effect::Answer { channel, queue: self.id, answer: Answer::Cancelled });
-        self.tell_unused(effects);
-    }
-
-    fn tell_unused(&self, effects: &mut VecDeque<Effect>) {
-        if self.declaration.is_auto_delete && self.consumers.is_empty() {
-            effects.push_back(Effect::Unused { queue: self.id });
+        if self.is_classic() && self.consumers.is_refused(&subscription) {
+            let text = format!("{} in exclusive use", queue_in_vhost(&self.name));
+            return self.answer(channel, Answer::Refused(Exception::access_refused(&text)));
         }
+        if let Tag::Subscription(tag) = &subscription.tag {
+            self.answer(channel, Answer::Subscribed { tag: tag.clone() });
+        }
+        self.consumers.subscribe(subscription);
     }
 
-    fn get(&mut self, now: Time, subscription: Subscription, effects: &mut VecDeque<Effect>) {
-        let was_below = self.is_below_soft_limit();
-        self.last_active = now;
-        self.expire(now, effects);
-        let channel = subscription.channel;
-        let is_no_ack = subscription.is_no_ack;
+    fn get(&mut self, subscription: Subscription) {
+        self.last_active = self.now;
+        self.expire();
+        let handed = subscription.handed();
+        let channel = handed.channel;
         let answer = match self.take_next() {
             None => Answer::Empty,
             Some(entry) => {
-                let left = self.ready();
-                if !is_no_ack {
-                    self.consumers.hold_for_get(now, subscription, entry.clone());
+                if !handed.is_no_ack {
+                    self.consumers.hold_for_get(self.now, subscription, entry.clone());
                 }
-                Answer::Got { entry, delivery: 0, is_no_ack, left }
+                Answer::Got { entry, handed, left: self.ready() }
             }
         };
-        effects.push_back(Effect::Answer { channel, queue: self.id, answer });
-        self.hand_out(now, was_below, effects);
+        self.answer(channel, answer);
     }
 
     /// A channel is gone: everything that it held comes back, in its order.
-    fn leave(&mut self, now: Time, channel: ChannelId, effects: &mut VecDeque<Effect>) {
+    fn leave(&mut self, channel: ChannelId) {
         self.publishers.remove(&Publisher::Channel(channel));
-        let had_consumers = !self.consumers.is_empty();
-        self.consumers.drop_waiting(channel);
-        for consumer in self.consumers.drop_of(channel) {
-            self.last_active = now;
-            for held in consumer.held.into_values() {
-                self.give_back(now, held.entry, Return::Lost, effects);
-            }
-        }
-        self.consumers.activate_next();
-        if had_consumers {
-            self.tell_unused(effects);
+        for entry in self.consumers.leave(channel) {
+            self.give_back(entry, Return::Lost);
         }
     }
 
-    fn purge(&mut self, channel: ChannelId, effects: &mut VecDeque<Effect>) {
+    fn purge(&mut self, channel: ChannelId) {
         let mut messages = self.ready() + self.delayed.len();
-        self.backlog.clear();
+        self.backlog = Backlog::new(self.version);
         self.returns.clear();
         self.delayed.clear();
-        // Seen in the source: from 4.1 on, a purge takes what waits for dead-lettering as well.
+        // Seen in the source of 4.3: there a purge takes what waits for dead-lettering as well.
         if self.version >= Version::V4_3 {
             messages += self.discards.len();
             self.discards.clear();
         }
-        effects.push_back(Effect::Answer { channel, queue: self.id, answer: Answer::Purged { messages } });
+        self.answer(channel, Answer::Purged { messages });
     }
 
-    /// Delivers what can be delivered, and drops what is too much.
-    fn hand_out(&mut self, now: Time, was_below: bool, effects: &mut VecDeque<Effect>) {
+    fn hand_out(&mut self) {
+        self.consumers.activate_next();
         loop {
-            self.expire(now, effects);
+            self.expire();
             if self.ready() == 0 || !self.consumers.has_next() {
                 break;
             }
             let Some(entry) = self.take_next() else { break };
-            let Some(delivered) = self.consumers.deliver(now, &entry, self.is_classic()) else { break };
-            let (channel, tag, delivery, is_no_ack) = delivered;
-            effects.push_back(Effect::Deliver { channel, queue: self.id, tag, delivery, entry, is_no_ack });
+            let Some(handed) = self.consumers.deliver(self.now, &entry, self.is_classic()) else { break };
+            self.effects.push(Effect::Deliver(handed, entry));
         }
         if self.is_at_least_once() {
-            self.discards.hand_out(self.id, effects);
+            self.discards.hand_out(&mut self.effects);
         }
-        self.enforce_limits(now, was_below, effects);
     }
 
     fn take_next(&mut self) -> Option<Entry> {
@@ -509,16 +417,16 @@ impl Queue {
         }
     }
 
-    /// The settings have changed with a policy.
-    pub(crate) fn configure(&mut self, now: Time, settings: Settings, effects: &mut VecDeque<Effect>) {
-        let was_below = self.is_below_soft_limit();
-        let was_at_least_once = self.is_at_least_once();
-        self.settings = settings;
-        if was_at_least_once && !self.is_at_least_once() {
-            self.discards = Discards::default();
-            self.worker = Worker::default();
-        }
-        self.hand_out(now, was_below, effects);
+    /// The settings have changed with a policy. What was kept for dead-lettering at least once is lost if that ends.
+    pub(crate) fn configure(&mut self, now: Time, settings: Settings) {
+        self.change(now, |queue| {
+            let was_at_least_once = queue.is_at_least_once();
+            queue.settings = settings;
+            if was_at_least_once && !queue.is_at_least_once() {
+                queue.discards = Discards::default();
+                queue.worker = Worker::default();
+            }
+        });
     }
 
     /// The leader answers nothing until then.
@@ -530,28 +438,27 @@ impl Queue {
         self.silent_until.is_some()
     }
 
-    /// A question for the counts is given up after 250 ms.
-    pub(crate) fn forget_count(&mut self, channel: ChannelId) {
-        self.unanswered.retain(|command| !matches!(command, Command::Count { channel: asked } if *asked == channel));
+    /// A question for the counts is given up. Returns whether there was one.
+    pub(crate) fn forget_count(&mut self, channel: ChannelId) -> bool {
+        let is_asking = |command: &Command| matches!(command, Command::Count(asking) if *asking == channel);
+        let position = self.unanswered.iter().position(is_asking);
+        position.and_then(|position| self.unanswered.remove(position)).is_some()
     }
 
     /// Publishes that were not taken before the queue was deleted. The broker confirms them.
     pub(crate) fn unanswered_publishes(&self) -> impl Iterator<Item = (Publisher, u64)> {
         self.unanswered.iter().filter_map(|command| match command {
-            Command::Publish { publisher, .. } => *publisher,
+            Command::Publish(publisher, _) => *publisher,
             _ => None,
         })
     }
 
-    /// Whoever waits for an answer of this queue.
-    pub(crate) fn asking(&self) -> impl Iterator<Item = ChannelId> {
+    /// Channels that wait for an answer of this queue.
+    pub(crate) fn waiting_channels(&self) -> impl Iterator<Item = ChannelId> {
         self.unanswered.iter().filter_map(|command| match command {
             Command::Subscribe(subscription) | Command::Get(subscription) => Some(subscription.channel),
-            Command::Cancel { channel, .. } | Command::Purge { channel } | Command::Count { channel } => Some(*channel),
-            Command::Publish { .. }
-            | Command::Settle { .. }
-            | Command::Leave { .. }
-            | Command::SettleDeadLetters { .. } => None,
+            Command::Cancel(channel, _) | Command::Purge(channel) | Command::Count(channel) => Some(*channel),
+            _ => None,
         })
     }
 
@@ -561,53 +468,42 @@ impl Queue {
     }
 
     /// The node starts again: its channels are gone, and a classic queue has lost what is not persistent.
-    pub(crate) fn restart(&mut self, now: Time, effects: &mut VecDeque<Effect>) {
-        let was_below = self.is_below_soft_limit();
+    pub(crate) fn restart(&mut self, now: Time) {
         self.silent_until = None;
         self.unanswered.clear();
-        for channel in self.consumers.channels() {
-            self.leave(now, channel, effects);
-        }
-        self.publishers.clear();
-        self.worker = Worker::default();
-        self.discards.restart();
-        if self.is_classic() {
-            self.backlog.retain(|entry| entry.message.is_persistent());
-        }
-        self.hand_out(now, was_below, effects);
+        self.change(now, |queue| {
+            for channel in queue.consumers.channels() {
+                queue.leave(channel);
+            }
+            queue.publishers.clear();
+            queue.worker = Worker::default();
+            queue.discards.restart();
+            if queue.is_classic() {
+                queue.backlog.retain(|entry| entry.message.is_persistent());
+            }
+        });
     }
 
     /// When the queue has something to do by itself.
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        if self.silent_until.is_some() {
-            return self.silent_until;
-        }
-        [
-            self.next_expiry(),
-            self.delayed.first_key_value().map(|(&(time, _), _)| time),
-            self.next_timeout(),
-            self.worker.timer,
-            self.unused_until(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let delayed = self.delayed.first_key_value().map(|(&(time, _), _)| time);
+        let timers = [self.next_expiry(), delayed, self.next_timeout(), self.worker.timer, self.unused_until()];
+        self.silent_until.or_else(|| timers.into_iter().flatten().min())
     }
 
-    /// Does what is due. The dead-letter worker's timer is the broker's business.
-    pub(crate) fn pass_time(&mut self, now: Time, effects: &mut VecDeque<Effect>) {
+    /// Does what is due, apart from the worker's retries.
+    pub(crate) fn pass_time(&mut self, now: Time) {
         if self.silent_until.is_some_and(|until| until <= now) {
             self.silent_until = None;
             for command in std::mem::take(&mut self.unanswered) {
-                self.apply(now, command, effects);
+                self.change(now, |queue| queue.apply(command));
             }
         }
-        if self.silent_until.is_some() {
-            return;
+        if self.silent_until.is_none() {
+            self.change(now, |queue| {
+                queue.promote_delayed();
+                queue.time_out();
+            });
         }
-        let was_below = self.is_below_soft_limit();
-        self.promote_delayed(now);
-        self.time_out(now, effects);
-        self.hand_out(now, was_below, effects);
     }
 }

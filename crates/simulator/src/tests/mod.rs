@@ -1,7 +1,11 @@
 //! What the real versions were measured to do, section by section.
 
+mod consuming;
 mod counts;
 mod dead_lettering;
+mod declaring;
+mod node;
+mod publishing;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
@@ -154,6 +158,28 @@ impl World {
         self.broker.queue(queue).map(|view| view.ready).unwrap_or_default()
     }
 
+    fn ack(&mut self, tag: u64) -> Vec<Event> {
+        self.call(Method::Ack { tag, is_multiple: false })
+    }
+
+    fn reject(&mut self, tag: u64) -> Vec<Event> {
+        self.call(Method::Reject { tag, is_requeued: true })
+    }
+
+    fn nack(&mut self, tag: u64) -> Vec<Event> {
+        self.call(Method::Nack { tag, is_multiple: false, is_requeued: true })
+    }
+
+    /// From now on another connection is meant.
+    fn connect(&mut self) {
+        self.connection = self.broker.connect(self.now, "guest").unwrap();
+        self.call(Method::OpenChannel);
+    }
+
+    fn disconnect(&mut self) {
+        self.broker.disconnect(self.now, self.connection);
+    }
+
     /// Closes the present channel, and opens it again.
     fn reopen(&mut self) {
         self.call(Method::CloseChannel);
@@ -188,6 +214,7 @@ fn count(delivery: &Delivery, key: &str) -> Option<i64> {
     header(delivery, key).as_ref().and_then(crate::headers::integer)
 }
 
+/// The reason of a closed channel or connection
 fn closed(events: &[Event]) -> Option<(u16, String)> {
     events.iter().find_map(|event| match event {
         Event::Closed { code, text } => Some((*code, text.clone())),
