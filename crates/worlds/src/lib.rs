@@ -6,10 +6,13 @@ mod network;
 mod process;
 mod record;
 mod scenario;
+mod shrink;
+mod story;
 mod world;
 
 pub use check::{Promise, Violation, check};
 pub use network::{LateCopy, Network, Process, Weather};
 pub use record::{AttemptId, Happened, Recorded};
 pub use scenario::{AttemptPlan, Ending, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
-pub use world::{Outcome, run};
+pub use story::Story;
+pub use world::{Outcome, abandon, run};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use rehop::internals::dial::dialing;
 use rehop::{Error, Publish, Publisher, Summary, Topology};
@@ -42,20 +42,29 @@ const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
 ///
 /// When no runtime can be made, or the scenario's settings are refused.
 pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
+    in_virtual_time(scenario.seed, live(scenario))?
+}
+
+/// As [`run`], but the runtime ends at this time, with everything that runs in it.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn abandon(scenario: &Scenario, at: Time) -> Result<(), Error> {
+    in_virtual_time(scenario.seed, async { drop(tokio::time::timeout(at, live(scenario)).await) })
+}
+
+fn in_virtual_time<T>(seed: u64, world: impl Future<Output = T>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| Error::Connect {
         broker: "a simulated one".to_owned(),
         problem: format!("no runtime can be made: {error}").into(),
     })?;
-    let _seeded = rehop::internals::seed(scenario.seed);
-    runtime.block_on(async {
-        let _dated = rehop::internals::simulate(date(BEGINNING));
-        live(scenario).await
-    })
-}
-
-fn date(since: Duration) -> SystemTime {
-    UNIX_EPOCH + since
+    let _seeded = rehop::internals::seed(seed);
+    Ok(runtime.block_on(async {
+        let _dated = rehop::internals::simulate(UNIX_EPOCH + BEGINNING);
+        world.await
+    }))
 }
 
 async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
