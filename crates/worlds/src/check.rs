@@ -38,6 +38,8 @@ pub enum Promise {
     OrderIsKept,
     /// A process that stops lets its handlers end within the grace time.
     HandlersMayFinish,
+    /// No attempt begins after the deadline of its message.
+    NothingBeginsExpired,
     /// A process that stops begins nothing.
     NothingBeginsAfterAStop,
     /// A process stops within its grace time.
@@ -90,6 +92,8 @@ struct Checker<'a> {
     running: BTreeSet<AttemptId>,
     lives: BTreeMap<Process, Life>,
     published: BTreeMap<usize, Time>,
+    /// Messages that were not published, because their deadline had passed.
+    expired: BTreeSet<usize>,
     /// How often the confirm of a message did not come.
     unconfirmed: BTreeMap<usize, usize>,
     begun: BTreeMap<usize, usize>,
@@ -107,6 +111,7 @@ impl<'a> Checker<'a> {
             running: BTreeSet::new(),
             lives: BTreeMap::new(),
             published: BTreeMap::new(),
+            expired: BTreeSet::new(),
             unconfirmed: BTreeMap::new(),
             begun: BTreeMap::new(),
             endings: BTreeMap::new(),
@@ -139,6 +144,7 @@ impl<'a> Checker<'a> {
                 self.running.retain(|attempt| attempts[attempt].process != process);
             }
             Happened::Published(message) => drop(self.published.insert(message, at)),
+            Happened::Expired(message) => drop(self.expired.insert(message)),
             Happened::NotPublished(message, _) => *self.unconfirmed.entry(message).or_default() += 1,
             Happened::Began { attempt, process, message, ref queued, .. } => {
                 self.check_order(at, message, queued);
@@ -166,6 +172,13 @@ impl<'a> Checker<'a> {
         {
             let what = format!("{process:?} was asked to stop at {asked:.3?}, and message {message} began");
             self.broken(at, Promise::NothingBeginsAfterAStop, what);
+        }
+        let plan = &self.scenario.messages[message];
+        if let Some(deadline) = plan.deadline.map(|deadline| plan.at + deadline)
+            && at > deadline + TOLERANCE
+        {
+            let what = format!("message {message} was worthless from {deadline:.3?} on, and began");
+            self.broken(at, Promise::NothingBeginsExpired, what);
         }
         self.attempts.insert(id, attempt);
         self.running.insert(id);
@@ -236,6 +249,8 @@ impl<'a> Checker<'a> {
         let life = self.lives.entry(process).or_default();
         life.has_ended = true;
         match life.asked_to_stop {
+            // It does not start while its queues are deleted.
+            None if result.is_err() && self.deletes_queues() => {}
             None => {
                 let what = format!("{process:?} stopped by itself: {result:?}");
                 self.broken(at, Promise::EverythingEnds, what);
@@ -281,7 +296,7 @@ impl<'a> Checker<'a> {
         let left: usize =
             outcome.queues.values().map(|view| view.messages().filter(|message| **message == name).count()).sum();
         let ends = handled + discarded + left;
-        if ends == 0 {
+        if ends == 0 && !self.expired.contains(&message) {
             let is_confirmed = self.published.contains_key(&message);
             let what =
                 format!("message {message} (confirmed: {is_confirmed}) ended nowhere; its attempts: {endings:?}");
@@ -295,9 +310,14 @@ impl<'a> Checker<'a> {
             );
             self.broken(at, Promise::DuplicatesHaveACause, what);
         }
-        if self.disruptions() == 0 && self.is_undisturbed() {
+        let is_timeless = self.scenario.messages[message].deadline.is_none();
+        if is_timeless && self.disruptions() == 0 && self.is_undisturbed() {
             self.check_attempts(at, message, handled, left);
         }
+    }
+
+    fn deletes_queues(&self) -> bool {
+        self.scenario.faults.iter().any(|fault| fault.kind == FaultKind::DeleteEmptyQueues)
     }
 
     /// How many faults may each make one more of a message.

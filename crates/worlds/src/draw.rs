@@ -103,7 +103,8 @@ fn message(random: &mut SmallRng, queues: &[QueuePlan]) -> MessagePlan {
         _ => vec![Ending::Panics, Ending::Succeeds],
     };
     let attempts = ends.into_iter().map(|ends| attempt(random, ends)).collect();
-    MessagePlan { at, queue: random.random_range(0..queues.len()), key: random.random_range(0..3), attempts }
+    let deadline = pick(random, &[None, None, None, None, Some(secs(4)), Some(secs(20))]);
+    MessagePlan { at, queue: random.random_range(0..queues.len()), key: random.random_range(0..3), deadline, attempts }
 }
 
 /// The worst comes of two faults at once, so they come in bursts.
@@ -119,7 +120,8 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
     let connection = random.random_range(0..2);
     let short = pick(random, &[millis(100), secs(1), secs(4), secs(15)]);
     let long = pick(random, &[millis(500), secs(3), secs(20), secs(40)]);
-    match random.random_range(0..10) {
+    match random.random_range(0..11) {
+        10 => FaultKind::DeleteEmptyQueues,
         0..2 => FaultKind::Cut { process, connection },
         2 => FaultKind::Close { process, connection },
         3 => FaultKind::Silence { process, connection, client: short, broker: long },

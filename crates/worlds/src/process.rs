@@ -91,7 +91,12 @@ impl Shared {
         self.network.broker(|broker, _| {
             let numbers = |queue: &str| {
                 let view = broker.queue(queue).unwrap_or_default();
-                view.messages().filter_map(|message| message.parse().ok()).collect::<Vec<usize>>()
+                // What is dead-lettered has left the queue, although its target may not have it yet.
+                view.ready
+                    .iter()
+                    .chain(&view.unacked)
+                    .filter_map(|message| message.parse().ok())
+                    .collect::<Vec<usize>>()
             };
             let parked = numbers(&format!("{name}.parked"));
             numbers(name).into_iter().filter(|message| !parked.contains(message)).collect()
@@ -142,6 +147,7 @@ pub(crate) fn settings(scenario: &Scenario) -> Settings {
     for plan in &scenario.queues {
         let queue = settings.queue_mut(&plan.name);
         let retry = &mut queue.retry;
+        retry.on_expired = Some(rehop::settings::Ending::Park);
         (retry.delivery_limit, retry.immediate) = (Some(plan.delivery_limit), Some(plan.immediate));
         (retry.delays, retry.strategy) = (Some(Backoff::List(plan.delays.clone())), Some(plan.strategy));
         queue.consume.concurrency = Some(plan.concurrency);

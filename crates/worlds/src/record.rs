@@ -31,6 +31,8 @@ pub enum Happened {
     Killed(Process),
     /// The broker confirmed a message.
     Published(usize),
+    /// A message was not published, because its deadline had passed.
+    Expired(usize),
     /// A message could not be published, or its confirm was lost, so it is published again.
     NotPublished(usize, String),
     /// A handler began.

@@ -61,6 +61,8 @@ pub struct MessagePlan {
     pub queue: usize,
     /// Its routing key in an ordered queue is this number.
     pub key: u8,
+    /// After how long it is worthless.
+    pub deadline: Option<Duration>,
     /// The attempts, one after the other. Every further one does what the last does.
     pub attempts: Vec<AttemptPlan>,
 }
@@ -163,6 +165,8 @@ pub enum FaultKind {
         /// How long.
         lasts: Duration,
     },
+    /// An operator deletes the queues that are empty at this moment, work queues apart.
+    DeleteEmptyQueues,
     /// The service's user may not publish to the exchange behind which messages wait, nor to the one for parked messages.
     NoCopies {
         /// How long.
@@ -183,8 +187,8 @@ impl fmt::Display for Scenario {
         writeln!(f, "seed {seed}: RabbitMQ {version:?}, {processes} processes, grace {grace:?}, {weather:?}")?;
         queues.iter().try_for_each(|queue| writeln!(f, "  {queue:?}"))?;
         for (number, message) in messages.iter().enumerate() {
-            let MessagePlan { at, queue, key, attempts } = message;
-            write!(f, "  {at:>9.3?} message {number} to queue {queue}, key {key}:")?;
+            let MessagePlan { at, queue, key, deadline, attempts } = message;
+            write!(f, "  {at:>9.3?} message {number} to queue {queue}, key {key}, deadline {deadline:?}:")?;
             attempts.iter().try_for_each(|AttemptPlan { runs, ends }| write!(f, " {runs:?} {ends:?},"))?;
             writeln!(f)?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rehop::internals::dial::dialing;
-use rehop::{Error, Publish, Publisher, Summary, Topology};
+use rehop::{Error, Publish, PublishError, Publisher, Summary, Topology};
 use rehop_simulator::{Alarm, Broker, Permissions, QueueView, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -256,6 +256,14 @@ impl World {
                 let name = &shared.scenario.queues[queue].name;
                 network.broker(|broker, now| broker.silence(now, name, now + lasts));
             }
+            FaultKind::DeleteEmptyQueues => network.broker(|broker, now| {
+                let is_empty = |(name, view): (&str, QueueView)| {
+                    let is_of_work = shared.scenario.queues.iter().any(|queue| queue.name == name);
+                    (!is_of_work && view.messages().next().is_none()).then(|| name.to_owned())
+                };
+                let empty: Vec<_> = broker.queues().filter_map(is_empty).collect();
+                empty.iter().for_each(|name| broker.delete_queue(now, name));
+            }),
             FaultKind::NoCopies { lasts } => {
                 let not_write = ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}")).to_vec();
                 let permissions = Permissions { not_write, ..Permissions::default() };
@@ -329,12 +337,18 @@ async fn publish_all(shared: Arc<Shared>) {
 }
 
 async fn publish(shared: Arc<Shared>, publisher: Publisher, number: usize) {
-    let MessagePlan { queue, key, .. } = shared.scenario.messages[number];
+    let MessagePlan { at, queue, key, deadline, .. } = shared.scenario.messages[number];
+    let worthless_from = deadline.map(|deadline| UNIX_EPOCH + BEGINNING + at + deadline);
     loop {
         let name = &shared.scenario.queues[queue].name;
         let Ok(message) = Publish::to_queue(name).json(&number) else { return };
         let message = message.message_id(number.to_string()).header(KEY, key.to_string().as_str());
+        let message = match worthless_from {
+            Some(deadline) => message.deadline(deadline),
+            None => message,
+        };
         match publisher.publish(message).await {
+            Err(PublishError::Expired { .. }) => return shared.record(Happened::Expired(number)),
             Ok(()) => return shared.record(Happened::Published(number)),
             Err(error) => shared.record(Happened::NotPublished(number, error.to_string())),
         }

@@ -29,7 +29,7 @@ fn quiet(version: Version, messages: usize, concurrency: u16) -> Scenario {
         handler_timeout: secs(20),
     };
     let attempts = vec![AttemptPlan { runs: secs(8), ends: Ending::Succeeds }];
-    let message = MessagePlan { at: secs(1), queue: 0, key: 0, attempts };
+    let message = MessagePlan { at: secs(1), queue: 0, key: 0, deadline: None, attempts };
     Scenario {
         seed: 0,
         version,
