@@ -67,6 +67,14 @@ faults: toolchain $(if $(FAULT_VERSIONS),fault-images,broker) ## break processes
 fault-images:
 	@tests/scripts/broker images $(FAULT_VERSIONS)
 
+# SEED=7 tells the story of one world; FIRST is the first seed of many.
+WORLDS := 100000
+FIRST := 0
+.PHONY: worlds
+worlds: toolchain ## run 100,000 worlds: whole services on a simulated broker, in virtual time, with faults; SEED=7 tells the story of one
+	@$(VERDICT) worlds $(CARGO) run --locked --release --quiet -p rehop-worlds --features run -- \
+		$(if $(SEED),--seed $(SEED),--worlds $(WORLDS) --first $(FIRST))
+
 # CLIENTS='pika kombu' selects clients by name; tests/clients/program.rs has the list. What a machine does not have is not tried.
 CLIENTS ?=
 .PHONY: clients

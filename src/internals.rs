@@ -2,18 +2,22 @@
 //!
 //! No part of the API. It changes in any release, so those packages pin the exact version.
 
-pub use crate::broker::acks::{Ack, SettledTags};
+pub use crate::broker::acks::{Ack, Frame, SettledTags};
 pub use crate::broker::answer::answer;
-pub use crate::broker::channel;
+pub use crate::broker::channel::{open_confirming, subscribe};
+pub use crate::broker::client;
 pub use crate::broker::connection::Link;
 pub use crate::broker::declare::table;
+pub use crate::broker::dial;
 pub use crate::broker::lane::{CopyId, Lane, LaneId, Outgoing, PublishResult};
 pub use crate::broker::look::{look_at, look_within};
 pub use crate::broker::name::short;
 pub use crate::broker::open::password;
 pub use crate::broker::queued::queued;
+pub use crate::clock::{SimulatedDate, simulate};
 pub use crate::error::{describe, namespace_of};
 pub use crate::message::Address;
+pub use crate::random::{Seeded, seed};
 pub use crate::retry::ledger::{Replay, cut};
 pub use crate::settings::address::{InvalidUrl, uris};
 pub use crate::settings::resolve::{QueueConfig, Resolved};

@@ -99,6 +99,7 @@
 
 #[allow(missing_docs, reason = "no part of the API, although `internals` shares some of it")]
 mod broker;
+mod clock;
 mod consume;
 mod consumer;
 mod debug;
@@ -118,6 +119,7 @@ pub mod monitoring;
 mod pause;
 mod publish;
 mod publisher;
+mod random;
 mod retry;
 mod service;
 pub mod settings;

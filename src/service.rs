@@ -284,6 +284,7 @@ async fn supervise(
     let mut ended = Ok(());
     loop {
         tokio::select! {
+            biased;
             () = &mut requested => shutdown.request(),
             () = shutdown.over() => {
                 let unfinished = intake.running_in_all() as u64;

@@ -63,6 +63,7 @@ impl Shutdown {
         let limit_when_stopping = closing_time(self.grace);
         let mut answered = std::pin::pin!(answer(what, limit, operation));
         tokio::select! {
+            biased;
             result = &mut answered => result,
             () = self.requested() => match timeout(limit_when_stopping, answered).await {
                 Ok(result) => result,

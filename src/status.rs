@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::SystemTime;
 
 use crate::broker::connection::Link;
 use crate::error::Error;
@@ -157,7 +156,7 @@ struct Phase {
 
 impl QueueState {
     fn new(queue: &str) -> Self {
-        let phase = Phase { is_consuming: false, since: SystemTime::now().into(), last_error: None };
+        let phase = Phase { is_consuming: false, since: Timestamp::now(), last_error: None };
         Self { queue: queue.to_owned(), in_flight: AtomicU64::new(0), phase: Mutex::new(phase) }
     }
 
@@ -217,6 +216,8 @@ impl QueueState {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use crate::error::Problem;
 

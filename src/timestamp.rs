@@ -18,7 +18,7 @@ impl Timestamp {
     /// The clock of the code that does I/O. Decisions get the time as an argument.
     #[doc(hidden)]
     pub fn now() -> Self {
-        SystemTime::now().into()
+        crate::clock::date().into()
     }
 
     /// The time `millis` milliseconds after the epoch.

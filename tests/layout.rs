@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 /// From the bottom up: each layer may import itself and those before it. Code that decides is below code that acts.
 const LAYERS: &[&str] = &[
+    "clock",
     "debug",
     "duration",
     "pause",
+    "random",
     "signals",
     "timestamp",
     "wire::names",

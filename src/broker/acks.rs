@@ -27,7 +27,7 @@ pub enum Settlement {
 pub enum Frame {
     Ack(Ack),
     Reject { tag: u64, requeue: bool },
-    Nack { tag: u64 },
+    Nack { tag: u64, multiple: bool },
 }
 
 /// One `basic.ack`.
@@ -75,7 +75,7 @@ impl SettledTags {
                     continue;
                 }
                 Settlement::Reject { requeue } => Frame::Reject { tag, requeue },
-                Settlement::Nack => Frame::Nack { tag },
+                Settlement::Nack => Frame::Nack { tag, multiple: false },
             };
             if send(frame) {
                 self.settle(tag);
@@ -169,7 +169,7 @@ mod tests {
                     self.acked.extend(&acked);
                     acked.contains(&tag)
                 }
-                Frame::Reject { tag, .. } | Frame::Nack { tag } => {
+                Frame::Reject { tag, .. } | Frame::Nack { tag, .. } => {
                     self.given_back.insert(tag) && self.held.remove(&tag)
                 }
             }
@@ -206,7 +206,7 @@ mod tests {
                         }
                         let mut is_known = true;
                         tags.settle_all(batch, |frame| match frame {
-                            Frame::Reject { tag, .. } | Frame::Nack { tag } if unsent.contains(&tag) => false,
+                            Frame::Reject { tag, .. } | Frame::Nack { tag, .. } if unsent.contains(&tag) => false,
                             frame => {
                                 is_known &= broker.receives(frame);
                                 true

@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lapin::Connection;
+use futures_util::FutureExt;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use crate::broker::client::Connection;
+use crate::broker::dial::{Dial, dialer};
 use crate::broker::open::open;
 use crate::broker::turn::Turn;
 use crate::error::Error;
+use crate::random::random;
 use crate::settings::address::{InvalidUrl, shown, uris};
 use crate::settings::{BrokerSettings, SettingsError};
 use crate::wire::Room;
@@ -20,6 +23,8 @@ use crate::wire::Room;
 pub struct Link {
     name: String,
     broker: BrokerSettings,
+    /// What opens connections in place of lapin.
+    dialer: Option<Arc<dyn Dial>>,
     current: StdMutex<Current>,
     /// Held while a connection is opened, so that there is one attempt at a time.
     connecting: Mutex<()>,
@@ -34,7 +39,7 @@ pub struct LinkState {
 }
 
 struct Current {
-    connection: Option<Arc<Connection>>,
+    connection: Option<Arc<dyn Connection>>,
     turn: Turn,
     /// How many attempts to open a connection have ended.
     attempts: u64,
@@ -48,7 +53,7 @@ impl Link {
     pub fn new(name: String, broker: BrokerSettings) -> Self {
         let turn = Turn::new(broker.urls.len().max(1));
         let current = Current { connection: None, turn, attempts: 0, failure: None, room: Room::DEFAULT };
-        Self { name, broker, current: StdMutex::new(current), connecting: Mutex::default() }
+        Self { name, broker, dialer: dialer(), current: StdMutex::new(current), connecting: Mutex::default() }
     }
 
     /// The time limit for one answer of the broker.
@@ -60,7 +65,7 @@ impl Link {
     ///
     /// Callers that come while a connection is opened share the outcome. If each tried anew after a failure, the last of many would
     /// wait for the sum of their time limits.
-    pub async fn get(&self) -> Result<Arc<Connection>, Error> {
+    pub async fn get(&self) -> Result<Arc<dyn Connection>, Error> {
         let ended_before = match self.current().working() {
             Ok(connection) => return Ok(connection),
             Err(attempts) => attempts,
@@ -79,8 +84,7 @@ impl Link {
         current.attempts += 1;
         match opened {
             Ok((index, connection)) => {
-                let connection = Arc::new(connection);
-                current.room = Room::of_frame(connection.configuration().frame_max());
+                current.room = Room::of_frame(connection.frame_max());
                 current.connection = Some(connection.clone());
                 current.failure = None;
                 current.turn.worked(index);
@@ -94,14 +98,18 @@ impl Link {
     }
 
     /// A new connection, and the index of its address.
-    async fn open(&self, turn: Turn) -> Result<(usize, Connection), Error> {
+    async fn open(&self, turn: Turn) -> Result<(usize, Arc<dyn Connection>), Error> {
         let uris = uris(&self.broker).map_err(|InvalidUrl { key, problem }| SettingsError::invalid(key, problem))?;
         let limit = if uris.len() > 1 { self.broker.timeout.min(ONE_OF_SEVERAL) } else { self.broker.timeout };
         let mut tried = Vec::new();
         for index in turn.order() {
             let uri = uris[index].clone();
             let address = shown(&uri);
-            match open(&self.broker, uri, &self.name, limit).await {
+            let opening = match &self.dialer {
+                Some(dialer) => dialer.dial(&self.broker, &address, &self.name, limit),
+                None => open(&self.broker, uri, &self.name, limit).boxed(),
+            };
+            match opening.await {
                 Ok(connection) => {
                     tracing::info!(broker = %address, connection = %self.name, "connected");
                     return Ok((index, connection));
@@ -113,7 +121,7 @@ impl Link {
     }
 
     /// The connection, tried again for as long as the broker may take to start. A refused login is an error at once.
-    pub async fn start(&self) -> Result<Arc<Connection>, Error> {
+    pub async fn start(&self) -> Result<Arc<dyn Connection>, Error> {
         let deadline = Instant::now() + self.broker.startup_timeout;
         for attempt in 0.. {
             match self.get().await {
@@ -142,10 +150,10 @@ impl Link {
     /// The connection's state now.
     pub fn state(&self) -> LinkState {
         let current = self.current();
-        let status = current.connection.as_ref().map(|connection| connection.status());
+        let connection = current.connection.as_ref();
         LinkState {
-            is_open: status.is_some_and(|status| status.connected()),
-            is_blocked: current.connection.as_ref().is_some_and(|connection| is_blocked(connection)),
+            is_open: connection.is_some_and(|connection| connection.is_open()),
+            is_blocked: connection.is_some_and(|connection| connection.is_blocked()),
         }
     }
 
@@ -155,15 +163,15 @@ impl Link {
     }
 
     /// Whether this connection is the one in use.
-    pub(crate) fn is_current(&self, connection: &Arc<Connection>) -> bool {
+    pub(crate) fn is_current(&self, connection: &Arc<dyn Connection>) -> bool {
         self.current().is(connection)
     }
 
     /// Drops a connection that must not be used again, although it may look alive.
-    pub fn abandon(&self, connection: &Arc<Connection>) {
+    pub fn abandon(&self, connection: &Arc<dyn Connection>) {
         let mut current = self.current();
         if current.is(connection) {
-            if connection.status().connected() {
+            if connection.is_open() {
                 current.turn.leave();
             }
             current.connection = None;
@@ -171,7 +179,7 @@ impl Link {
     }
 
     /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody has a handle to it.
-    pub fn retire(&self, connection: &Arc<Connection>) {
+    pub fn retire(&self, connection: &Arc<dyn Connection>) {
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         let mut current = self.current();
         if !current.is(connection) {
@@ -185,12 +193,12 @@ impl Link {
         );
         let old = connection.clone();
         tokio::spawn(async move {
-            while Arc::strong_count(&old) > 1 && old.status().connected() {
+            while Arc::strong_count(&old) > 1 && old.is_open() {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
             // The last user's channel may still be closing; what was settled on it would be lost with the connection.
             tokio::time::sleep(LOOK_EVERY).await;
-            let _ = timeout(CLOSE_LIMIT, old.close(200, "no more channels can be opened".into())).await;
+            let _ = timeout(CLOSE_LIMIT, old.close("no more channels can be opened")).await;
         });
     }
 
@@ -198,7 +206,7 @@ impl Link {
     pub async fn close(&self) {
         let connection = self.current().connection.take();
         if let Some(connection) = connection {
-            let closed = timeout(CLOSE_LIMIT, connection.close(200, "goodbye".into())).await;
+            let closed = timeout(CLOSE_LIMIT, connection.close("goodbye")).await;
             if !matches!(closed, Ok(Ok(()))) {
                 tracing::debug!(connection = %self.name, "the connection was gone before it could be closed");
             }
@@ -211,25 +219,20 @@ impl Link {
 }
 
 impl Current {
-    fn is(&self, connection: &Arc<Connection>) -> bool {
+    fn is(&self, connection: &Arc<dyn Connection>) -> bool {
         self.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection))
     }
 
     /// The connection if it works, or how many attempts have ended.
-    fn working(&self) -> Result<Arc<Connection>, u64> {
-        let working = self.connection.as_ref().filter(|connection| connection.status().connected());
+    fn working(&self) -> Result<Arc<dyn Connection>, u64> {
+        let working = self.connection.as_ref().filter(|connection| connection.is_open());
         working.cloned().ok_or(self.attempts)
     }
 }
 
-/// Whether the broker does not read from this connection. lapin leaves a lost one blocked (4.12), which this does not.
-pub(crate) fn is_blocked(connection: &Connection) -> bool {
-    connection.status().connected() && connection.status().blocked()
-}
-
 /// As [`Link::unblocked`], for this connection, whether it is still in use or not.
-pub(crate) async fn unblocked(connection: &Connection) {
-    while is_blocked(connection) {
+pub(crate) async fn unblocked(connection: &dyn Connection) {
+    while connection.is_blocked() {
         tokio::time::sleep(LOOK_FOR_ALARM_EVERY).await;
     }
 }
@@ -244,5 +247,5 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long to wait before the next try.
 pub(crate) fn pause(attempt: u32) -> Duration {
-    crate::pause::pause(attempt, rand::random_range(0.0..1.0))
+    crate::pause::pause(attempt, random())
 }

@@ -1,14 +1,15 @@
 //! Declares a topology, or checks that it exists.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use lapin::options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::ExchangeKind as Kind;
+use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Channel, Connection, ExchangeKind as Kind};
 
 use crate::broker::answer::answer;
-use crate::broker::channel::open_channel;
+use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::Link;
 use crate::broker::name::short;
 use crate::error::Error;
@@ -28,7 +29,7 @@ impl Topology {
         settings.resolve()?;
         let link = Link::new(format!("{} declaring", settings.namespace), settings.broker.clone());
         let connection = link.start().await?;
-        let established = self.establish(&connection, settings.topology, link.answer_timeout()).await;
+        let established = self.establish(&*connection, settings.topology, link.answer_timeout()).await;
         link.close().await;
         established
     }
@@ -36,7 +37,12 @@ impl Topology {
     /// Declares what is missing, and stops at the first failure. In `check` mode, and for queues that belong to somebody else,
     /// only looks.
     #[doc(hidden)]
-    pub async fn establish(&self, connection: &Connection, mode: TopologyMode, limit: Duration) -> Result<(), Error> {
+    pub async fn establish(
+        &self,
+        connection: &dyn Connection,
+        mode: TopologyMode,
+        limit: Duration,
+    ) -> Result<(), Error> {
         if mode == TopologyMode::Declare {
             self.check_delayed_retry(connection, limit).await?;
         }
@@ -60,7 +66,7 @@ impl Topology {
     #[doc(hidden)]
     pub async fn establish_each(
         &self,
-        connection: &Connection,
+        connection: &dyn Connection,
         mode: TopologyMode,
         limit: Duration,
     ) -> Result<Vec<Failure>, Error> {
@@ -85,7 +91,7 @@ impl Topology {
     ///
     /// A queue of this topology that has no such argument is declared with one. A broker that knows the argument refuses, because the
     /// queue is different (4.3); one that does not takes the queue for the same (3.10 and 4.0). Either way the queue stays as it is.
-    async fn check_delayed_retry(&self, connection: &Connection, limit: Duration) -> Result<(), Error> {
+    async fn check_delayed_retry(&self, connection: &dyn Connection, limit: Duration) -> Result<(), Error> {
         let needs_it = |queue: &&Queue| queue.arguments.contains_key(DELAYED_RETRY_TYPE);
         let Some(work) = self.queues.iter().find(needs_it) else { return Ok(()) };
         let Some(probed) = self.queues.iter().find(|queue| queue.role == Role::Parked) else { return Ok(()) };
@@ -169,7 +175,7 @@ impl Failure {
 }
 
 struct Declarer {
-    channel: Channel,
+    channel: Arc<dyn Channel>,
     mode: TopologyMode,
     limit: Duration,
 }
@@ -202,7 +208,7 @@ impl Declarer {
         };
         let what = format!("{} exchange {:?}", verb(passive), exchange.name);
         let (name, arguments) = (short(&exchange.name)?, table(&exchange.arguments)?);
-        let declared = answer(&what, self.limit, self.channel.exchange_declare(name, kind, options, arguments)).await;
+        let declared = answer(&what, self.limit, self.channel.declare_exchange(name, kind, options, arguments)).await;
         declared.map_err(|error| match exchange.kind {
             ExchangeKind::Delayed => error.without_plugin(&exchange.name),
             ExchangeKind::Headers | ExchangeKind::Direct | ExchangeKind::Fanout => error,
@@ -214,7 +220,7 @@ impl Declarer {
         let options = QueueDeclareOptions { durable: true, passive, ..QueueDeclareOptions::default() };
         let what = format!("{} queue {:?}", verb(passive), queue.name);
         let (name, arguments) = (short(&queue.name)?, table(&queue.arguments)?);
-        let declared = answer(&what, self.limit, self.channel.queue_declare(name, options, arguments)).await;
+        let declared = answer(&what, self.limit, self.channel.declare_queue(name, options, arguments)).await;
         declared.map(drop).map_err(|error| error.with_role(queue.role))
     }
 
@@ -225,8 +231,8 @@ impl Declarer {
         }
         let what = format!("binding queue {:?} to exchange {:?}", binding.queue, binding.exchange);
         let (queue, exchange, key) = (short(&binding.queue)?, short(&binding.exchange)?, short(&binding.routing_key)?);
-        let (options, arguments) = (QueueBindOptions::default(), table(&binding.arguments)?);
-        answer(&what, self.limit, self.channel.queue_bind(queue, exchange, key, options, arguments)).await
+        let arguments = table(&binding.arguments)?;
+        answer(&what, self.limit, self.channel.bind_queue(queue, exchange, key, arguments)).await
     }
 
     async fn bind_exchange(&self, ExchangeBinding { source, destination }: &ExchangeBinding) -> Result<(), Error> {
@@ -234,9 +240,7 @@ impl Declarer {
             return Ok(());
         }
         let what = format!("binding exchange {destination:?} to exchange {source:?}");
-        let (to, from, options) = (short(destination)?, short(source)?, ExchangeBindOptions::default());
-        let bound = self.channel.exchange_bind(to, from, "".into(), options, FieldTable::default());
-        answer(&what, self.limit, bound).await
+        answer(&what, self.limit, self.channel.bind_exchange(short(destination)?, short(source)?)).await
     }
 
     fn is_passive(&self) -> bool {
@@ -245,7 +249,7 @@ impl Declarer {
 
     /// A channel that gets no answer ends with its connection.
     async fn close(&self) {
-        let _ = tokio::time::timeout(self.limit, self.channel.close(200, "done".into())).await;
+        let _ = tokio::time::timeout(self.limit, self.channel.close("done")).await;
     }
 }
 
@@ -253,7 +257,7 @@ impl Declarer {
 ///
 /// When the failure says nothing about the part.
 async fn declare_alone(
-    connection: &Connection,
+    connection: &dyn Connection,
     mode: TopologyMode,
     limit: Duration,
     part: Part<'_>,
@@ -269,8 +273,8 @@ async fn declare_alone(
     }
 }
 
-async fn open(connection: &Connection, limit: Duration) -> Result<Channel, Error> {
-    answer("opening a channel", limit, open_channel(connection)).await
+async fn open(connection: &dyn Connection, limit: Duration) -> Result<Arc<dyn Channel>, Error> {
+    answer("opening a channel", limit, connection.open_channel()).await
 }
 
 fn verb(passive: bool) -> &'static str {

@@ -1,12 +1,13 @@
 //! How many messages and consumers a queue has.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lapin::options::{BasicQosOptions, QueueDeclareOptions};
+use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
-use lapin::{Channel, Queue};
 
 use crate::broker::answer::answer;
+use crate::broker::client::{Channel, QueueCounts};
+use crate::clock;
 use crate::error::Error;
 
 /// If the leader of a queue did not answer in time, the broker's answer about the queue takes at least this much longer than one that
@@ -25,7 +26,12 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 /// # Errors
 ///
 /// When the queue does not exist, may not be looked at, its leader does not answer, or the channel is lost.
-pub async fn look_at(channel: &Channel, queue: &ShortString, what: &str, limit: Duration) -> Result<Queue, Error> {
+pub async fn look_at(
+    channel: &dyn Channel,
+    queue: &ShortString,
+    what: &str,
+    limit: Duration,
+) -> Result<QueueCounts, Error> {
     look_within(channel, queue, what, limit, LONGEST).await
 }
 
@@ -35,12 +41,12 @@ pub async fn look_at(channel: &Channel, queue: &ShortString, what: &str, limit: 
 ///
 /// As [`look_at`].
 pub async fn look_within(
-    channel: &Channel,
+    channel: &dyn Channel,
     queue: &ShortString,
     what: &str,
     limit: Duration,
     longest: Duration,
-) -> Result<Queue, Error> {
+) -> Result<QueueCounts, Error> {
     let longest = longest.min(LONGEST).min(limit / 2);
     match answer(what, limit, look(channel, queue, longest)).await? {
         (seen, true) => Ok(seen),
@@ -61,7 +67,11 @@ pub(crate) fn silent_leader(what: impl Into<String>, queue: &ShortString) -> Err
 /// # Errors
 ///
 /// When the queue does not exist, may not be looked at, or the channel is lost.
-pub(crate) async fn leader_answers(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<bool> {
+pub(crate) async fn leader_answers(
+    channel: &dyn Channel,
+    queue: &ShortString,
+    longest: Duration,
+) -> lapin::Result<bool> {
     look(channel, queue, longest.min(LONGEST)).await.map(|(_, answers)| answers)
 }
 
@@ -71,31 +81,35 @@ pub(crate) async fn leader_answers(channel: &Channel, queue: &ShortString, longe
 /// # Errors
 ///
 /// When the queue does not exist, may not be looked at, or the channel is lost.
-pub(crate) async fn look(channel: &Channel, queue: &ShortString, longest: Duration) -> lapin::Result<(Queue, bool)> {
-    let until = Instant::now() + longest;
+pub(crate) async fn look(
+    channel: &dyn Channel,
+    queue: &ShortString,
+    longest: Duration,
+) -> lapin::Result<(QueueCounts, bool)> {
+    let until = clock::now() + longest;
     loop {
-        let began = Instant::now();
+        let began = clock::now();
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let seen = channel.queue_declare(queue.clone(), options, FieldTable::default()).await?;
-        let took = began.elapsed();
-        let is_empty = seen.message_count() == 0 && seen.consumer_count() == 0;
+        let seen = channel.declare_queue(queue.clone(), options, FieldTable::default()).await?;
+        let took = clock::elapsed(began);
+        let is_empty = seen.messages == 0 && seen.consumers == 0;
         // A slow network is no reason to doubt.
         if !is_empty || took < DOUBTFUL || took < DOUBTFUL + quickest_answer(channel).await? {
             return Ok((seen, true));
         }
-        if Instant::now() > until {
+        if clock::now() > until {
             return Ok((seen, false));
         }
     }
 }
 
 /// How long the broker takes for an answer that needs no queue. One that was held up says little, so the quickest of a few counts.
-async fn quickest_answer(channel: &Channel) -> lapin::Result<Duration> {
+async fn quickest_answer(channel: &dyn Channel) -> lapin::Result<Duration> {
     let mut quickest = Duration::MAX;
     for _ in 0..5 {
-        let began = Instant::now();
-        channel.basic_qos(1, BasicQosOptions::default()).await?;
-        quickest = quickest.min(began.elapsed());
+        let began = clock::now();
+        channel.set_prefetch(1).await?;
+        quickest = quickest.min(clock::elapsed(began));
     }
     Ok(quickest)
 }

@@ -2,11 +2,14 @@
 
 pub(crate) mod acks;
 pub(crate) mod answer;
-pub mod channel;
+pub(crate) mod channel;
+pub mod client;
 pub(crate) mod connection;
 pub(crate) mod declare;
+pub mod dial;
 pub(crate) mod keeper;
 pub(crate) mod lane;
+mod lapin_client;
 pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;

@@ -3,18 +3,20 @@
 use std::io;
 use std::net::Shutdown;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_rs::Tokio;
 use lapin::tcp::{AsyncTcpStream, OwnedIdentity, OwnedTLSConfig};
 use lapin::uri::{AMQPScheme, AMQPUri};
-use lapin::{Connection, ConnectionProperties, ErrorKind};
+use lapin::{ConnectionProperties, ErrorKind};
 use socket2::{SockRef, Socket};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::broker::client::Connection;
+use crate::broker::lapin_client::LapinConnection;
 use crate::broker::transport::{self, Transport};
 use crate::error::{Error, Problem};
 use crate::settings::BrokerSettings;
@@ -26,7 +28,7 @@ pub(super) async fn open(
     mut uri: AMQPUri,
     name: &str,
     limit: Duration,
-) -> Result<Connection, Error> {
+) -> Result<Arc<dyn Connection>, Error> {
     let address = shown(&uri);
     if let Some(file) = &broker.password_file {
         uri.authority.userinfo.password = password(file)?;
@@ -58,9 +60,9 @@ pub(super) async fn open(
             let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
             stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
         };
-        let connection = Connection::connector(uri, runtime, hand_over, properties).await?;
+        let connection = lapin::Connection::connector(uri, runtime, hand_over, properties).await?;
         hang_up.disarm();
-        Ok::<_, lapin::Error>(connection)
+        Ok::<_, lapin::Error>(Arc::new(LapinConnection(connection)) as Arc<dyn Connection>)
     };
     let Ok(result) = timeout(limit, opening).await else {
         return Err(Error::Timeout { what: format!("connecting to {address}"), limit });
@@ -146,7 +148,7 @@ mod tests {
         for _ in 0..20 {
             let (broker, url) = (BrokerSettings::default(), format!("amqp://{refusing}"));
             let opened = open(&broker, url.parse().unwrap(), "test", Duration::from_secs(10)).await;
-            assert!(matches!(opened, Err(Error::Connect { .. })), "{opened:?}");
+            assert!(matches!(opened, Err(Error::Connect { .. })), "{:?}", opened.err());
         }
         assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
     }
@@ -161,7 +163,7 @@ mod tests {
             let opening = open(&broker, url.parse().unwrap(), "test", limit);
             let accepting = timeout(Duration::from_secs(10), silent.accept());
             let (opened, accepted) = tokio::join!(opening, accepting);
-            assert!(matches!(opened, Err(Error::Timeout { .. })), "{opened:?}");
+            assert!(matches!(opened, Err(Error::Timeout { .. })), "{:?}", opened.err());
             let (mut accepted, _) = accepted.expect("it connects").unwrap();
             let mut said = Vec::new();
             let end = timeout(Duration::from_secs(10), accepted.read_to_end(&mut said)).await;

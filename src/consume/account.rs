@@ -1,7 +1,6 @@
 //! What is counted, logged and reported when a delivery has ended.
 
-use std::time::Instant;
-
+use crate::clock;
 use crate::consume::attempt::Attempt;
 use crate::consume::settle::Settled;
 use crate::failure::Failure;
@@ -71,7 +70,7 @@ impl Attempt {
             return;
         };
         let (class, error) = (failure.class(), failure.message());
-        if self.context.failures.is_first(class, Instant::now()) {
+        if self.context.failures.is_first(class, clock::now()) {
             tracing::info!(
                 queue,
                 class,

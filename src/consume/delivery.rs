@@ -1,11 +1,12 @@
 //! One delivery, start to end.
 
 use std::panic::AssertUnwindSafe;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use futures_util::FutureExt as _;
 use opentelemetry::trace::FutureExt as _;
 
+use crate::clock;
 use crate::consume::attempt::{Attempt, Unacked};
 use crate::consume::hold::Held;
 use crate::consume::inbox::Fingerprint as _;
@@ -14,6 +15,7 @@ use crate::consume::uncopied::Uncopied;
 use crate::decode::DecodeError;
 use crate::failure::Failure;
 use crate::handler::HandlerFuture;
+use crate::random::random;
 use crate::retry::decision::{Decision, Reason, decide, decide_before};
 use crate::retry::ledger::Wait;
 use crate::retry::outcome::Outcome;
@@ -68,7 +70,7 @@ struct Decided {
 impl Attempt {
     /// Decodes the body and calls the handler, unless something rules the attempt out, and decides what becomes of the message.
     async fn run(&self) -> Decided {
-        let at = SystemTime::now();
+        let at = clock::date();
         if let Some(decision) = decide_before(self.policy(), &self.delivery.ledger, at.into(), self.hold_for()) {
             return Decided { decision, failure: None, at };
         }
@@ -86,19 +88,19 @@ impl Attempt {
     /// Runs the handler with its time limit, inside the attempt's span. A panic is a failure of this message alone, even when a
     /// handler that has run out of time panics while it is dropped. It may leave the handler's own state half changed.
     async fn handle(&self, handler: HandlerFuture) -> Result<(), Failure> {
-        let (started, limit) = (Instant::now(), self.context.config.handler_timeout);
+        let (started, limit) = (clock::now(), self.context.config.handler_timeout);
         let in_time =
             async { tokio::time::timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit))) };
         let caught = AssertUnwindSafe(in_time).catch_unwind().with_context(self.span.context().clone()).await;
         let result = caught.unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref())));
         let failed = result.as_ref().err().filter(|failure| !failure.is_defer());
-        self.context.metrics.processed(started.elapsed(), failed.map(Failure::class));
+        self.context.metrics.processed(clock::elapsed(started), failed.map(Failure::class));
         result
     }
 
     /// Decides. A failure that asks for too long a delay says so in its text.
     fn decide(&self, result: Result<(), Failure>) -> Decided {
-        let (at, draw) = (SystemTime::now(), Draw::new(rand::random()));
+        let (at, draw) = (clock::date(), Draw::new(random()));
         let decision = decide(self.policy(), &self.delivery.ledger, &result, at.into(), self.hold_for(), draw);
         let failure = result.err().map(|failure| match decision {
             Decision::Park(Reason::DelayTooLong) => {
@@ -139,7 +141,7 @@ impl Attempt {
             Decision::Wait { .. } | Decision::Ack | Decision::Park(_) | Decision::Discard(_) => return None,
         };
         if let Decision::Wait { leg, .. } = decision {
-            self.context.early.returned(|| self.delivery.fingerprint(), leg, Instant::now());
+            self.context.early.returned(|| self.delivery.fingerprint(), leg, clock::now());
         }
         Some(GivenBack { fingerprint: self.delivery.fingerprint(), is_counted })
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::consume::failure_counts::{Count, FailureCounts};
 
 /// How often due counts are looked for.
@@ -27,7 +28,7 @@ impl FailureLog {
 
     /// Logs what is left when the run ends.
     pub(crate) fn end(&self) {
-        self.log(self.with(|counts| counts.rest(Instant::now())));
+        self.log(self.with(|counts| counts.rest(clock::now())));
     }
 
     fn log(&self, counts: Vec<Count>) {
@@ -47,7 +48,7 @@ pub(crate) async fn log_counts(logs: Vec<Arc<FailureLog>>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         for log in &logs {
-            log.log(log.with(|counts| counts.due(Instant::now())));
+            log.log(log.with(|counts| counts.due(clock::now())));
         }
     }
 }

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::clock;
 use crate::consume::attempt::Unacked;
 use crate::consume::delivery::{self, GivenBack, Left};
 use crate::consume::hold::Held;
 use crate::consume::inbox::{Fingerprint as _, Inbox, QueueIndex, Rules, Ticket};
 use crate::consume::uncopied::Uncopied;
+use crate::random::random;
 
 /// Holds what all queues of this process have delivered, and runs the handlers.
 ///
@@ -31,9 +33,9 @@ pub(crate) struct Intake {
 impl Intake {
     /// An intake for these queues, and the index of each.
     pub(crate) fn new(rules: impl IntoIterator<Item = Rules>) -> (Arc<Self>, Vec<QueueIndex>) {
-        let mut inbox = Inbox::new(rand::random());
+        let mut inbox = Inbox::new(random());
         let queues: Vec<_> = rules.into_iter().map(|rules| inbox.add(rules)).collect();
-        let now = Instant::now();
+        let now = clock::now();
         // The first queue's turn begins here, so that it ends by itself even if that queue's consumer cannot start.
         inbox.pass_time(now);
         let windows = queues.iter().map(|queue| watch::Sender::new(inbox.window(*queue, now))).collect();
@@ -106,7 +108,7 @@ impl Intake {
 
     /// When to call [`tick`](Self::tick) if nothing else happens.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.lock().wake_at(Instant::now())
+        self.lock().wake_at(clock::now())
     }
 
     /// Time has passed: starts the handlers and opens the windows that this allows.
@@ -119,6 +121,7 @@ impl Intake {
         let intake = self.clone();
         tokio::spawn(async move {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(at.into()) => intake.tick(),
                 () = intake.aborted.cancelled() => {}
             }
@@ -171,7 +174,7 @@ impl Intake {
 
     /// Whether all that an ordered queue holds should go back before the broker takes a part of it.
     pub(crate) fn is_overdue(&self, queue: QueueIndex) -> bool {
-        self.lock().is_overdue(queue, Instant::now())
+        self.lock().is_overdue(queue, clock::now())
     }
 
     /// No delivery of the queue waits for longer than this from now on.
@@ -187,7 +190,7 @@ impl Intake {
     /// Changes the inbox, then starts the handlers that may start and publishes what sessions and settlements have to know. All of it
     /// follows from the inbox alone.
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
-        let now = Instant::now();
+        let now = clock::now();
         let mut inbox = self.lock();
         let result = change(&mut inbox, now);
         let mut started = Vec::new();
@@ -215,7 +218,7 @@ impl Intake {
             } else {
                 (self.aborted.clone(), None)
             };
-            let slot = Slot { intake: self.clone(), ticket: Some(ticket), ordered };
+            let slot = Slot { intake: self.clone(), ticket: Some(ticket), ordered, has_run: false };
             tokio::spawn(run(unacked, slot, aborted));
         }
         result
@@ -235,7 +238,8 @@ fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
 }
 
 /// The slot is free again when this ends.
-async fn run(unacked: Unacked, slot: Slot, aborted: CancellationToken) {
+async fn run(unacked: Unacked, mut slot: Slot, aborted: CancellationToken) {
+    slot.has_run = true;
     // Its channel may have been lost before this task runs for the first time.
     if aborted.is_cancelled() {
         return;
@@ -259,6 +263,8 @@ struct Slot {
     ticket: Option<Ticket>,
     /// The queue, if it is ordered.
     ordered: Option<QueueIndex>,
+    /// Whether its task has run.
+    has_run: bool,
 }
 
 impl Slot {
@@ -307,8 +313,9 @@ impl Slot {
             [inbox.quiet_until(), inbox.stands_still_until(now)]
         });
         if let Some(unacked) = unheld {
-            // Its slot is still taken, so the shutdown waits for this.
-            return hand_back_last(&unacked);
+            // In a shutdown its slot is still taken, so that waits for this.
+            hand_back_last(&unacked);
+            return intake.finished.notify_waiters();
         }
         intake.finished.notify_waiters();
         for at in until.into_iter().flatten().chain([due.into_std()]) {
@@ -331,6 +338,10 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!("rehop itself panicked while handling a message, which stays unacked; please report this");
+        }
+        if !self.has_run {
+            // The runtime has ended. It would drop the next handler at once, too, which would start the one after that, and so on.
+            self.intake.stop();
         }
         if let Some(ticket) = self.ticket.take() {
             let quiet_until = self.intake.change(|inbox, now| {

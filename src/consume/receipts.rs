@@ -6,13 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::options::BasicPublishOptions;
+use lapin::BasicProperties;
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use crate::broker::channel::open_channel;
+use crate::broker::client::Channel;
 use crate::broker::connection::Link;
 use crate::broker::name::short;
 use crate::error::{Error, describe};
@@ -60,7 +59,7 @@ impl Receipts {
 struct Task {
     link: Arc<Link>,
     exchange: ShortString,
-    channel: Option<Channel>,
+    channel: Option<Arc<dyn Channel>>,
     silent_until: Option<Instant>,
 }
 
@@ -89,19 +88,16 @@ impl Task {
 
     async fn publish(&mut self, run: ShortString, receipt: &Receipt) -> Result<(), String> {
         // A missing exchange or permission closes the channel, after the publish that it refuses.
-        if self.channel.as_ref().is_none_or(|channel| !channel.status().connected()) {
+        if self.channel.as_ref().is_none_or(|channel| !channel.is_open()) {
             if self.channel.take().is_some() {
                 return Err("the broker has closed the channel".to_owned());
             }
             let connection = self.link.get().await.map_err(|error| error.to_string())?;
-            self.channel = Some(open_channel(&connection).await.map_err(|error| describe(&error))?);
+            self.channel = Some(connection.open_channel().await.map_err(|error| describe(&error))?);
         }
         let Some(channel) = &self.channel else { return Ok(()) };
         let properties = BasicProperties::default().with_headers(receipt.headers());
-        let options = BasicPublishOptions::default();
-        let sending = channel.basic_publish(self.exchange.clone(), run, options, &[], properties);
-        // The channel does not confirm, but lapin keeps what was not awaited.
-        let sent = async { sending.await?.await };
-        sent.await.map(drop).map_err(|error| describe(&error))
+        let sent = channel.publish(self.exchange.clone(), run, &[], properties, false).await;
+        sent.map(drop).map_err(|error| describe(&error))
     }
 }

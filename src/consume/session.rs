@@ -11,7 +11,6 @@ use futures_util::FutureExt;
 use lapin::message::Delivery as Incoming;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -19,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use subscriptions::Subscriptions;
 
-use crate::broker::channel::open_channel;
+use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::look::{leader_answers, silent_leader};
@@ -99,8 +98,8 @@ impl WorkQueue {
 /// A channel that consumes one queue.
 pub(crate) struct Session<'a> {
     queue: &'a WorkQueue,
-    connection: Arc<Connection>,
-    channel: Channel,
+    connection: Arc<dyn Connection>,
+    channel: Arc<dyn Channel>,
     settling_channel: Arc<SettlingChannel>,
     subscriptions: Subscriptions,
     window: watch::Receiver<u16>,
@@ -108,6 +107,8 @@ pub(crate) struct Session<'a> {
     arrived: Vec<Incoming>,
     has_taken: bool,
     opened: Instant,
+    /// When to look next at what is due, at the earliest.
+    look_at: Instant,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     lost: CancellationToken,
@@ -137,10 +138,10 @@ const CLOSED_UNSEEN: &str = "the broker closed the channel while nothing was sub
 
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
-    pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<Connection>) -> Result<Self, Error> {
+    pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<dyn Connection>) -> Result<Self, Error> {
         queue.keeper.declare(&connection, &queue.topology).await?;
-        Self::check_leader(queue, &connection).await?;
-        let opening = open_channel(&connection);
+        Self::check_leader(queue, &*connection).await?;
+        let opening = connection.open_channel();
         let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
         let lost = CancellationToken::new();
         let session = Self {
@@ -153,6 +154,7 @@ impl<'a> Session<'a> {
             arrived: Vec::new(),
             has_taken: false,
             opened: Instant::now(),
+            look_at: Instant::now(),
             is_consuming: false,
             _lost_with_the_session: lost.clone().drop_guard(),
             lost,
@@ -164,12 +166,12 @@ impl<'a> Session<'a> {
 
     /// Fails if the leader of the queue hangs. The broker would carry a subscription out when the leader goes on, although nobody waits for
     /// it any more, and would charge the messages that it delivers.
-    async fn check_leader(queue: &WorkQueue, connection: &Connection) -> Result<(), Error> {
+    async fn check_leader(queue: &WorkQueue, connection: &dyn Connection) -> Result<(), Error> {
         let name = &queue.context.addresses.queue;
         let looking = async {
-            let channel = open_channel(connection).await?;
-            let answers = leader_answers(&channel, name, queue.answer_timeout / 2).await?;
-            channel.close(200, "done".into()).await.map(|()| answers)
+            let channel = connection.open_channel().await?;
+            let answers = leader_answers(&*channel, name, queue.answer_timeout / 2).await?;
+            channel.close("done").await.map(|()| answers)
         };
         match queue.shutdown.answer("asking the leader of a queue", queue.answer_timeout, looking).await {
             // The queue may be consumed all the same: some versions require more permissions to look at a queue than to consume it, and
@@ -217,6 +219,16 @@ impl<'a> Session<'a> {
         end
     }
 
+    /// Returns when the channel is gone while the service is stopping. Then no handler may send a copy of what the broker has again, and those
+    /// of an ordered queue end.
+    pub(crate) async fn lost_while_stopping(&mut self) {
+        while self.channel.is_open() {
+            tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
+        }
+        self.queue.intake.lost(self.queue.index);
+        self.lost.cancel();
+    }
+
     /// Closes the channel of an ordered queue, which gives back all that it holds in its order (3.10, 4.0 and 4.3). By then no handler
     /// runs here, because the next process gets the messages at once.
     pub(crate) async fn close(&self) {
@@ -229,10 +241,7 @@ impl<'a> Session<'a> {
         // In vain if a handler blocks its thread; then dropping the session closes the channel, and so the connection is not waited for.
         if tokio::time::timeout(queue.answer_timeout + CLOSE_DELAY, settled).await == Ok(true) {
             // Without an answer the connection is gone, or soon will be.
-            let _ = queue
-                .shutdown
-                .answer("closing a channel", queue.answer_timeout, channel.close(200, "done".into()))
-                .await;
+            let _ = queue.shutdown.answer("closing a channel", queue.answer_timeout, channel.close("done")).await;
         }
     }
 
@@ -266,15 +275,21 @@ impl<'a> Session<'a> {
             self.queue.context.consuming();
         }
         let now = Instant::now();
-        let (soonest, check_at) = (now + SOONEST_WAKE, now + CHECK_CHANNEL_EVERY);
-        let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(soonest));
+        let check_at = now + CHECK_CHANNEL_EVERY;
+        let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(self.look_at));
+        if wake_at.is_some_and(|at| at <= now) {
+            // First, because deliveries may come without end.
+            self.look_at = now + SOONEST_WAKE;
+            return self.hand_back_late().await;
+        }
         tokio::select! {
             biased;
             () = self.queue.shutdown.requested() => Ok(()),
             item = self.subscriptions.next() => self.take(item).await,
             // An error means that the intake is gone, and with it the service.
             _ = self.window.changed() => Ok(()),
-            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => self.hand_back_late().await,
+            // Then it is due.
+            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => Ok(()),
             () = tokio::time::sleep_until(check_at), if self.subscriptions.streams.is_empty() => self.check_channel(),
         }
     }
@@ -388,7 +403,7 @@ impl<'a> Session<'a> {
         let is_unexplained = told.is_none() && self.is_unexplained(&error);
         let error = told.unwrap_or(error);
         let text = error.to_string();
-        let (is_named, is_connected) = (is_ack_timeout(&text), self.connection.status().connected());
+        let (is_named, is_connected) = (is_ack_timeout(&text), self.connection.is_open());
         if !is_named && !is_unexplained {
             return error;
         }
@@ -412,10 +427,10 @@ impl<'a> Session<'a> {
     /// Whether the channel was closed without a subscription or a request to tell why, most likely over the ack timeout.
     fn is_unexplained(&self, error: &Error) -> bool {
         let is_told = !matches!(error, Error::Lost { .. } | Error::Timeout { .. });
-        if is_told || !self.subscriptions.streams.is_empty() || self.channel.status().connected() {
+        if is_told || !self.subscriptions.streams.is_empty() || self.channel.is_open() {
             return false;
         }
-        self.queue.ack_timeout.may_have_closed(self.held_for(), self.connection.status().connected())
+        self.queue.ack_timeout.may_have_closed(self.held_for(), self.connection.is_open())
     }
 
     /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
@@ -493,11 +508,12 @@ impl<'a> Session<'a> {
         };
         // Without a subscription, nothing else notices that the channel is gone. Then no copy may be sent of what it has brought.
         let gone = async {
-            while self.channel.status().connected() {
+            while self.channel.is_open() {
                 tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
             }
         };
         tokio::select! {
+            biased;
             () = self.queue.shutdown.requested() => Ok(()),
             () = gone => self.check_channel(),
             declared = declare => declared,
@@ -510,13 +526,13 @@ impl<'a> Session<'a> {
     async fn still_exists(&self) -> bool {
         let until = Instant::now() + DELETION;
         let looking = async {
-            let channel = open_channel(&self.connection).await?;
+            let channel = self.connection.open_channel().await?;
             loop {
                 let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
                 let queue = self.queue.context.addresses.queue.clone();
-                channel.queue_declare(queue, options, FieldTable::default()).await?;
+                channel.declare_queue(queue, options, FieldTable::default()).await?;
                 if Instant::now() >= until {
-                    return channel.close(200, "done".into()).await;
+                    return channel.close("done").await;
                 }
                 tokio::time::sleep(DELETION / 30).await;
             }
@@ -573,7 +589,7 @@ impl<'a> Session<'a> {
     }
 
     fn check_channel(&self) -> Result<(), Error> {
-        if self.channel.status().connected() {
+        if self.channel.is_open() {
             return Ok(());
         }
         Err(self.lost_by("the channel was closed".to_owned().into()))
@@ -605,11 +621,11 @@ impl Drop for Session<'_> {
             Ok(runtime) if !self.is_ordered() => {
                 runtime.spawn(async move {
                     tokio::time::sleep(CLOSE_DELAY).await;
-                    tokio::time::timeout(limit, channel.close(200, "done".into())).await
+                    tokio::time::timeout(limit, channel.close("done")).await
                 });
             }
             _ => {
-                queued(channel.close(200, "done".into()));
+                queued(channel.close("done"));
             }
         }
     }

@@ -1,9 +1,10 @@
 //! Carries a settlement out: the copy first, then the ack.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::broker::lane::Outgoing;
+use crate::clock;
 use crate::consume::attempt::Attempt;
 use crate::consume::copy::{PreparedCopy, Settlement};
 use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
@@ -121,10 +122,10 @@ impl Attempt {
     fn recorded(&self, operation: &'static str, act: impl FnOnce() -> bool, outcome: Outcome) -> Settled {
         let context = &self.context;
         let span = context.tracer.client(&self.chain, &self.span, operation, &context.config.queue);
-        let started = Instant::now();
+        let started = clock::now();
         let settled = act();
         let error_type = (!settled).then_some("channel_closed");
-        context.metrics.operated(operation, started.elapsed(), error_type);
+        context.metrics.operated(operation, clock::elapsed(started), error_type);
         if let Some(error_type) = error_type {
             span.failed(error_type, format!("the channel was closed before the {operation}"));
             return Settled::GivenUp(GivenUp::Lost);
@@ -141,9 +142,12 @@ impl Attempt {
     }
 
     async fn send(&self, outgoing: Arc<Outgoing>, destination: &str, if_late: Uncopied) -> Sent {
+        if self.settler.is_lost() {
+            return Sent::GivenUp(GivenUp::Lost);
+        }
         let context = &self.context;
         let span = context.tracer.client(&self.chain, &self.span, "send", destination);
-        let started = Instant::now();
+        let started = clock::now();
         // Once the broker has the original again, a copy would be a second message, so this is checked first.
         let published = tokio::select! {
             biased;
@@ -156,7 +160,7 @@ impl Attempt {
             Ok(Err(_)) => Some("unpublishable"),
             Ok(Ok(())) => None,
         };
-        context.metrics.sent(destination, started.elapsed(), error_type);
+        context.metrics.sent(destination, clock::elapsed(started), error_type);
         match published {
             Ok(Ok(())) => Sent::Confirmed,
             Ok(Err(error)) => {
@@ -185,8 +189,8 @@ impl Attempt {
         let publishing = &self.context.publishing;
         let Settler { arrived, settle_limit, .. } = self.settler;
         let time = CopyTime::new(self.context.config.order.is_kept(), arrived.into_std(), settle_limit);
-        let mut limit = CopyDeadline::new(time, Instant::now(), publishing.answer_timeout());
-        while let Some(at) = limit.ask_again_at(Instant::now(), publishing.state().is_blocked) {
+        let mut limit = CopyDeadline::new(time, clock::now(), publishing.answer_timeout());
+        while let Some(at) = limit.ask_again_at(clock::now(), publishing.state().is_blocked) {
             tokio::time::sleep_until(at.into()).await;
         }
     }

@@ -4,13 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use lapin::Channel;
-use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions, ChannelFlowOptions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::broker::acks::{Ack, Frame, SettledTags, Settlement};
-use crate::broker::queued::queued;
+use crate::broker::acks::{SettledTags, Settlement};
+use crate::broker::client::{Answer, Channel};
 
 /// Settles one delivery, on the channel that brought it.
 pub(crate) struct Settler {
@@ -61,6 +59,11 @@ impl Settler {
         is_answered
     }
 
+    /// Whether the channel is gone, so that the broker has the message again, or will have it soon.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled() || self.channel.upgrade().is_none_or(|channel| !channel.channel.is_open())
+    }
+
     /// False if the channel is gone.
     fn settle(&self, how: Settlement) -> bool {
         self.channel.upgrade().is_some_and(|channel| channel.settle(self.tag, how, self.is_urgent))
@@ -80,7 +83,7 @@ const MOST_COLLECTED: usize = 64;
 /// Frames are sent on the channel itself, which keeps their order: lapin runs each call of its `Acker` in a task of its own (4.12). An
 /// ack for several deliveries that overtook the reject of one of them would lose that message.
 pub(crate) struct SettlingChannel {
-    channel: Channel,
+    channel: Arc<dyn Channel>,
     state: Mutex<State>,
 }
 
@@ -92,13 +95,13 @@ struct State {
 }
 
 impl SettlingChannel {
-    pub(crate) fn new(channel: Channel) -> Arc<Self> {
+    pub(crate) fn new(channel: Arc<dyn Channel>) -> Arc<Self> {
         Arc::new(Self { channel, state: Mutex::default() })
     }
 
     /// False if the channel is gone.
     fn settle(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
-        if !self.channel.status().connected() {
+        if !self.channel.is_open() {
             return false;
         }
         let mut state = self.lock();
@@ -119,12 +122,10 @@ impl SettlingChannel {
         true
     }
 
-    /// Sends what was collected, and asks for an answer, which comes after the broker has read that. The question asks for deliveries to
-    /// go on, as they do anyway.
-    pub(crate) fn round_trip(&self) -> impl Future<Output = lapin::Result<bool>> + use<> {
+    /// Sends what was collected, and ends when the broker has read that.
+    pub(crate) fn round_trip(&self) -> Answer<'static, ()> {
         self.send();
-        let channel = self.channel.clone();
-        async move { channel.channel_flow(ChannelFlowOptions { active: true }).await }
+        self.channel.flush()
     }
 
     /// Sends what was collected. A session that closes calls this, because the task that would do it may not have run.
@@ -133,13 +134,7 @@ impl SettlingChannel {
     pub(crate) fn send(&self) {
         let mut state = self.lock();
         let collected = std::mem::take(&mut state.collected);
-        state.settled.settle_all(collected, |frame| match frame {
-            Frame::Ack(Ack { tag, multiple }) => queued(self.channel.basic_ack(tag, BasicAckOptions { multiple })),
-            Frame::Reject { tag, requeue } => queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue })),
-            Frame::Nack { tag } => {
-                queued(self.channel.basic_nack(tag, BasicNackOptions { requeue: true, multiple: false }))
-            }
-        });
+        state.settled.settle_all(collected, |frame| self.channel.settle(frame));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -29,7 +29,7 @@ impl Worker {
         loop {
             let opened = tokio::select! {
                 biased;
-                () = shutdown.requested() => break,
+                () = shutdown.requested() => return self.finish_lost().await,
                 opened = self.open() => opened,
             };
             let error = match opened {
@@ -41,7 +41,7 @@ impl Worker {
                     match session.run().await {
                         SessionEnd::Stopped => {
                             self.queue.context.not_consuming(None);
-                            self.finish(&session).await;
+                            self.finish(&mut session).await;
                             return Ok(());
                         }
                         SessionEnd::Lost(error) => {
@@ -59,11 +59,11 @@ impl Worker {
             failures += 1;
             tracing::warn!(queue, %error, "not consuming; retrying in {pause:.1?}");
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(pause) => {}
-                () = shutdown.requested() => break,
+                () = shutdown.requested() => return self.finish_lost().await,
             }
         }
-        Ok(())
     }
 
     /// Opens a session. After an ack timeout, waits for the end of an alarm first.
@@ -83,9 +83,33 @@ impl Worker {
         opened
     }
 
-    /// Waits for the running handlers, then for their acks to be written. Handlers that run too long leave their messages to
-    /// the broker.
-    async fn finish(&self, session: &Session<'_>) {
+    /// Waits for the running handlers, then for their acks to be written.
+    async fn finish(&self, session: &mut Session<'_>) {
+        let is_lost = tokio::select! {
+            biased;
+            () = self.handlers_end() => false,
+            () = session.lost_while_stopping() => true,
+        };
+        if is_lost {
+            // They have nothing to settle any more.
+            self.handlers_end().await;
+        } else if session.is_ordered() {
+            session.close().await;
+        } else {
+            self.queue.shutdown.within(session.settle()).await;
+        }
+    }
+
+    /// Waits for the handlers of a channel that is gone: what they do beside their messages may still matter.
+    async fn finish_lost(&self) -> Result<(), Error> {
+        self.queue.intake.stop();
+        self.queue.context.not_consuming(None);
+        self.handlers_end().await;
+        Ok(())
+    }
+
+    /// Waits for the running handlers. Those that run too long leave their messages to the broker.
+    async fn handlers_end(&self) {
         let WorkQueue { intake, index, shutdown, context, .. } = &self.queue;
         if tokio::time::timeout_at(shutdown.handlers_until(), intake.idle(*index)).await.is_err() {
             let unfinished = intake.running(*index) as u64;
@@ -94,11 +118,6 @@ impl Worker {
                 summary.unfinished += unfinished;
                 summary.stopped = Stopped::GraceOver;
             });
-        }
-        if session.is_ordered() {
-            session.close().await;
-        } else {
-            shutdown.within(session.settle()).await;
         }
     }
 }

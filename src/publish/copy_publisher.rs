@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -15,6 +15,7 @@ use super::task::Task;
 use crate::broker::connection::{Link, pause};
 use crate::broker::keeper::Keeper;
 use crate::broker::lane::{CopyId, Outgoing};
+use crate::clock;
 
 /// A handle to the publishing task. The task ends when the last handle is dropped.
 #[derive(Clone)]
@@ -39,7 +40,7 @@ impl CopyPublisher {
         tokio::spawn(async move {
             let mut failures = 0;
             loop {
-                let since = Instant::now();
+                let since = clock::now();
                 // Only the receiver outlives a panic, and no request is half taken out of it.
                 if AssertUnwindSafe(run(&mut receiver)).catch_unwind().await.is_ok() {
                     return;
@@ -47,7 +48,7 @@ impl CopyPublisher {
                 tracing::error!(
                     "rehop itself panicked while it published; publishing all unconfirmed copies again; please report this"
                 );
-                failures = if since.elapsed() < STEADY_AFTER { failures + 1 } else { 0 };
+                failures = if clock::elapsed(since) < STEADY_AFTER { failures + 1 } else { 0 };
                 tokio::time::sleep(pause(failures)).await;
             }
         });

@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
-use lapin::{Connection, Event};
+use lapin::Event;
 
 use super::request::Request;
+use crate::broker::client::Connection;
 use crate::broker::lane::{Lane, LaneId, PublishResult};
+use crate::clock;
 use crate::error::Error;
 
 /// A connection and everything under way on it. When it is replaced, nothing of it is awaited any longer.
 pub(super) struct Session {
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<dyn Connection>,
     pub(super) events: BoxStream<'static, Event>,
     pub(super) lanes: HashMap<LaneId, Lane>,
     /// Lanes on which nothing more is sent. Each is kept until its last result: only the lane can tell whether a late ack is of a
@@ -41,7 +43,7 @@ pub(super) enum Completion {
 /// What the publishing task waits for.
 pub(super) enum Input {
     Request(Option<Request>),
-    Connected(Result<Arc<Connection>, Error>),
+    Connected(Result<Arc<dyn Connection>, Error>),
     Answered(Box<PublishResult>),
     Done(Completion),
     Event(Option<Event>),
@@ -55,8 +57,8 @@ pub(super) enum Input {
 const NEWS_LIMIT: Duration = Duration::from_secs(1);
 
 impl Session {
-    pub(super) fn new(connection: Arc<Connection>) -> Self {
-        let events = connection.events_listener().boxed();
+    pub(super) fn new(connection: Arc<dyn Connection>) -> Self {
+        let events = connection.events();
         let mut session = Self {
             connection,
             events,
@@ -67,13 +69,13 @@ impl Session {
             ends_by: None,
             is_over: false,
         };
-        session.is_connected(Instant::now());
+        session.is_connected(clock::now());
         session
     }
 
     /// When a connection ends, everything on it ends. The event that says why comes soon after, if not before.
     pub(super) fn is_connected(&mut self, now: Instant) -> bool {
-        let is_connected = self.connection.status().connected();
+        let is_connected = self.connection.is_open();
         if !is_connected {
             self.ends_by.get_or_insert(now + NEWS_LIMIT);
         }
@@ -107,6 +109,7 @@ impl Session {
 pub(super) async fn next_of(session: Option<&mut Session>) -> Input {
     let Some(session) = session else { return std::future::pending().await };
     tokio::select! {
+        biased;
         event = session.events.next(), if !session.is_over => Input::Event(event),
         Some(result) = session.confirms.next(), if !session.confirms.is_empty() => Input::Answered(Box::new(result)),
         Some(completion) = session.operations.next(), if !session.operations.is_empty() => Input::Done(completion),

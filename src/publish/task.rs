@@ -6,19 +6,21 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use lapin::{Connection, Event};
+use lapin::Event;
 
 use super::Unpublishable;
 use super::outbox::{Action, Outbox};
 use super::report::log;
 use super::request::{Pending, Request, Requests};
 use super::session::{Completion, Input, Session, next_of, sleep_until};
-use crate::broker::channel::open_channel;
-use crate::broker::connection::{Link, is_blocked};
+use crate::broker::client::Connection;
+use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::lane::cause::Cause;
 use crate::broker::lane::{self, CopyId, Lane, LaneId, PublishResult};
+use crate::clock;
 use crate::error::Error;
+use crate::random::random;
 
 pub(super) struct Task {
     link: Arc<Link>,
@@ -26,7 +28,7 @@ pub(super) struct Task {
     retried: Arc<dyn Fn(&str) + Send + Sync>,
     outbox: Outbox,
     pending: HashMap<CopyId, Pending>,
-    connecting: Option<BoxFuture<'static, Result<Arc<Connection>, Error>>>,
+    connecting: Option<BoxFuture<'static, Result<Arc<dyn Connection>, Error>>>,
     session: Option<Session>,
 }
 
@@ -46,8 +48,8 @@ impl Task {
     /// Ends when the last handle is dropped.
     pub(super) async fn run(mut self, requests: &mut Requests) {
         loop {
-            let (now, is_blocked) = (Instant::now(), self.is_blocked());
-            while let Some(action) = self.outbox.next(now, is_blocked, || rand::random_range(0.0..1.0)) {
+            let (now, is_blocked) = (clock::now(), self.is_blocked());
+            while let Some(action) = self.outbox.next(now, is_blocked, random) {
                 self.act(action);
             }
             match self.next_input(requests).await {
@@ -58,17 +60,18 @@ impl Task {
         }
     }
 
-    /// Read from lapin and not remembered from events, so that nothing is missed that happened before anybody listened.
+    /// Read from the connection and not remembered from events, so that nothing is missed that happened before anybody listened.
     fn is_blocked(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| is_blocked(&session.connection))
+        self.session.as_ref().is_some_and(|session| session.connection.is_blocked())
     }
 
     async fn next_input(&mut self, requests: &mut Requests) -> Input {
         let wake_at = self.outbox.wake_at();
         tokio::select! {
-            request = requests.recv() => Input::Request(request),
+            biased;
             connected = ready_or_never(self.connecting.as_mut()) => Input::Connected(connected),
             input = next_of(self.session.as_mut()) => input,
+            request = requests.recv() => Input::Request(request),
             () = sleep_until(wake_at) => Input::Time,
         }
     }
@@ -92,7 +95,7 @@ impl Task {
                 {
                     let closing = async move {
                         // A channel that is gone needs no close.
-                        let _ = channel.close(200, "done".into()).await;
+                        let _ = channel.close("done").await;
                         Completion::Closed
                     };
                     session.operations.push(closing.boxed());
@@ -102,7 +105,7 @@ impl Task {
             Action::Probe => {
                 self.start(|connection| async move {
                     // A broker that refuses a channel is alive too.
-                    let _ = open_channel(&connection).await;
+                    let _ = connection.open_channel().await;
                     Completion::Probed
                 });
             }
@@ -128,7 +131,10 @@ impl Task {
         self.connecting = Some(connecting.boxed());
     }
 
-    fn start<F: Future<Output = Completion> + Send + 'static>(&mut self, operation: impl FnOnce(Arc<Connection>) -> F) {
+    fn start<F: Future<Output = Completion> + Send + 'static>(
+        &mut self,
+        operation: impl FnOnce(Arc<dyn Connection>) -> F,
+    ) {
         if let Some(session) = &mut self.session {
             session.operations.push(operation(session.connection.clone()).boxed());
         }
@@ -154,7 +160,7 @@ impl Task {
     }
 
     fn on_input(&mut self, input: Input) {
-        let now = Instant::now();
+        let now = clock::now();
         match input {
             Input::Connected(connected) => {
                 self.connecting = None;
@@ -196,7 +202,7 @@ impl Task {
 
     /// Takes all requests that have arrived by now.
     fn take_in(&mut self, first: Request, requests: &mut Requests) {
-        let (now, mut next) = (Instant::now(), Some(first));
+        let (now, mut next) = (clock::now(), Some(first));
         while let Some(request) = next {
             match request {
                 Request::Publish(id, pending) => {

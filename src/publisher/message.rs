@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::error::PublishError;
 use crate::message::HeaderValue;
+use crate::random::random;
 use crate::timestamp::Timestamp;
 use crate::wire::{Room, properties_size};
 
@@ -52,7 +53,7 @@ impl Publish {
             exchange: exchange.into(),
             routing_key: routing_key.into(),
             body: Bytes::new(),
-            id: format!("{:032x}", rand::random::<u128>()),
+            id: format!("{:032x}", random::<u128>()),
             content_type: None,
             correlation_id: None,
             kind: None,

@@ -8,9 +8,9 @@ mod message;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use lapin::{Channel, Confirmation, Connection};
+use lapin::Confirmation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -18,8 +18,10 @@ pub use self::error::PublishError;
 pub use self::message::Publish;
 use self::message::Written;
 use crate::broker::answer::answer;
-use crate::broker::channel::{self, has_lost_numbers};
+use crate::broker::channel::{has_lost_numbers, open_confirming};
+use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::{Link, unblocked};
+use crate::clock;
 use crate::error::Error;
 use crate::settings::{Settings, address};
 use crate::telemetry::metrics::{Instruments, PublisherMetrics};
@@ -48,7 +50,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// let publisher = Publisher::connect(&Settings::load()?).await?;
 /// let order = Order { id: 7 };
 /// publisher
-///     .publish(Publish::to_queue("orders").json(&order)?.deadline(SystemTime::now() + Duration::from_secs(3600)))
+///     .publish(Publish::to_queue("orders").json(&order)?.deadline(clock::date() + Duration::from_secs(3600)))
 ///     .await?;
 /// # Ok(()) }
 /// ```
@@ -69,8 +71,8 @@ struct Inner {
 
 /// A channel, with a handle to its connection, so that [`Link::retire`] does not close the connection while the channel is used.
 struct OpenChannel {
-    channel: Channel,
-    connection: Arc<Connection>,
+    channel: Arc<dyn Channel>,
+    connection: Arc<dyn Connection>,
 }
 
 impl Publisher {
@@ -110,11 +112,11 @@ impl Publisher {
     /// connection is lost. Nothing is confirmed then.
     pub async fn publish(&self, message: Publish) -> Result<(), PublishError> {
         let Inner { link, server, expiry_header, metrics, slots, .. } = &*self.0;
-        let started = Instant::now();
+        let started = clock::now();
         let destination = [message.exchange(), message.routing_key()].into_iter().find(|name| !name.is_empty());
         let destination = destination.unwrap_or_default().to_owned();
         let span = PublishSpan::start(message.exchange(), message.routing_key(), message.id(), (&server.0, server.1));
-        let written = message.write(expiry_header, span.headers(), SystemTime::now().into(), link.room());
+        let written = message.write(expiry_header, span.headers(), clock::date().into(), link.room());
         let published = async {
             let written = written?;
             // Before the slot: all who wait for a connection share its failure, also those who would wait for a slot.
@@ -138,7 +140,7 @@ impl Publisher {
         if let Err(error) = &published {
             span.failed(error.class(), error.to_string());
         }
-        metrics.published(&destination, started.elapsed(), published.as_ref().err().map(PublishError::class));
+        metrics.published(&destination, clock::elapsed(started), published.as_ref().err().map(PublishError::class));
         published
     }
 
@@ -169,13 +171,14 @@ impl Publisher {
         // before the message, which may still wait for the end of an alarm, and the broker would then close the whole connection.
         let publishing = tokio::spawn(async move {
             let _slot = slot;
-            let publishing = channel::publish(&open.channel, exchange, routing_key, &body, properties, true);
+            let publishing = open.channel.publish(exchange, routing_key, &body, properties, true);
             let given_up = async {
                 tokio::time::sleep(limit).await;
-                unblocked(&open.connection).await;
+                unblocked(&*open.connection).await;
                 tokio::time::sleep(FLUSH).await;
             };
             let result = tokio::select! {
+                biased;
                 result = publishing => result,
                 () = given_up => return None,
             };
@@ -203,13 +206,13 @@ impl Publisher {
     /// A connection that answers nothing may look alive, so it is given up, and the next message is published by another.
     async fn open_channel(&self, limit: Duration) -> Result<OpenChannel, Error> {
         let connection = self.0.link.get().await?;
-        match answer("opening a channel", limit, channel::open_confirming(&connection)).await {
+        match answer("opening a channel", limit, open_confirming(&*connection)).await {
             Ok(channel) => Ok(OpenChannel { channel, connection }),
             Err(error) => {
                 let in_use = MAX_CHANNELS - self.0.slots.available_permits();
                 if matches!(error, Error::Timeout { .. }) && !self.0.link.state().is_blocked {
                     self.0.link.abandon(&connection);
-                } else if error.is_used_up() && has_lost_numbers(&connection, in_use) {
+                } else if error.is_used_up() && has_lost_numbers(&*connection, in_use) {
                     self.0.link.retire(&connection);
                 }
                 self.idle().retain(|open| self.0.link.is_current(&open.connection));
@@ -221,7 +224,7 @@ impl Publisher {
     /// A channel that works. Those of a lost connection are dropped.
     fn take_idle(&self) -> Option<OpenChannel> {
         let mut idle = self.idle();
-        idle.retain(|open| open.channel.status().connected());
+        idle.retain(|open| open.channel.is_open());
         idle.pop()
     }
 

@@ -9,6 +9,7 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceId, TraceS
 use super::ids;
 use super::propagation::{self, Incoming};
 use crate::message::{Delivery, HeaderValue};
+use crate::random::random;
 use crate::timestamp::Timestamp;
 use crate::wire::names::{BAGGAGE, PREVIOUS_ATTEMPT, TRACED_SINCE};
 use crate::wire::{Ignored, TraceHeaders};
@@ -210,6 +211,6 @@ fn chain_id(delivery: &Delivery, parent: Option<&SpanContext>) -> Cow<'static, s
     match (parent, delivery.properties.message_id()) {
         (Some(parent), _) => Cow::Owned(format!("{}-{}", parent.trace_id(), parent.span_id())),
         (None, Some(id)) if !id.as_str().is_empty() => Cow::Owned(id.to_string()),
-        (None, _) => Cow::Owned(format!("{:016x}", rand::random::<u64>())),
+        (None, _) => Cow::Owned(format!("{:016x}", random::<u64>())),
     }
 }

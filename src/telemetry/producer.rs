@@ -7,6 +7,7 @@ use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue, global};
 
 use super::{names, propagation, spans};
+use crate::clock;
 
 /// From the call until the confirm. It ends when it is dropped.
 pub(crate) struct PublishSpan {
@@ -36,7 +37,7 @@ impl PublishSpan {
                 KeyValue::new(names::SERVER_PORT, i64::from(server.1)),
             ]);
         let parent = Context::current();
-        let started = SystemTime::now();
+        let started = clock::date();
         let span = tracer.build_with_context(builder.with_start_time(started), &parent);
         Self { context: parent.with_span(span), started }
     }

@@ -12,6 +12,7 @@ use opentelemetry::{Context, KeyValue};
 use super::chain::Chain;
 use super::recorded::RecordedWaits;
 use super::{ids, names};
+use crate::clock;
 use crate::failure::Failure;
 use crate::message::Delivery;
 use crate::retry::decision::Reason;
@@ -142,7 +143,7 @@ impl QueueTracer {
         attributes.extend(limit.map(|limit| KeyValue::new(names::DELIVERY_LIMIT, i64::from(limit))));
         // Without a length, it would never be within a span of another host.
         chain.set_apart();
-        let now = SystemTime::now();
+        let now = clock::date();
         let builder = self
             .start(chain, Cow::Owned(format!("receive {}", self.queue)), SpanKind::Client, attributes)
             .with_start_time(now);
@@ -167,7 +168,7 @@ impl QueueTracer {
             KeyValue::new(names::ATTEMPT, i64::from(delivery.ledger.attempt())),
             KeyValue::new(names::HOP, i64::from(delivery.ledger.hop)),
         ];
-        let started = SystemTime::now();
+        let started = clock::date();
         // Jaeger shows a span that links to its parent as one that follows from it, and no longer as its child (2.20).
         let parent = chain.parent.span().span_context().span_id();
         let links = chain.links.iter().filter(|link| link.span_id() != parent);
@@ -221,7 +222,7 @@ impl QueueTracer {
         if let Some(origin) = chain.origin().cloned().filter(|_| operation == "send") {
             builder = builder.with_links(vec![Link::with_context(origin)]);
         }
-        let started = SystemTime::now();
+        let started = clock::date();
         let span = self.tracer.build_with_context(builder.with_start_time(started), &process.context);
         ClientSpan { context: Some(process.context.with_span(span)), started }
     }
@@ -291,7 +292,7 @@ impl Drop for ClientSpan {
 
 /// Now, for a span that began at this time. A clock that was set back ends no span before its start.
 pub(crate) fn ended(started: SystemTime) -> SystemTime {
-    SystemTime::now().max(started)
+    clock::date().max(started)
 }
 
 fn millis(duration: Duration) -> i64 {

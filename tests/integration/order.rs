@@ -206,7 +206,7 @@ async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_de
         fixture.looks_for_timeouts(&fixture.queue).await;
         fixture.client.depth(&fixture.parked()).await.is_ok_and(|depth| depth == 1)
     };
-    eventually(SOON, "it is parked", is_parked).await.unwrap();
+    eventually(3 * SOON, "it is parked", is_parked).await.unwrap();
     fixture.clear_policy(&fixture.queue).await;
     let parked = fixture.drain_parked(1).await.remove(0);
     assert_eq!((parked.text(), &parked.headers["x-death"][0]["reason"]), ("a1".to_owned(), &"delivery_limit".into()));

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use lapin::Channel;
-
 use rehop::Error;
 use rehop::internals::Link;
 use rehop::internals::answer;
-use rehop::internals::channel::open_channel;
+use rehop::internals::client::Channel;
 use rehop::internals::look_within;
 use rehop::internals::short;
 
@@ -39,7 +37,7 @@ pub(super) enum Depth {
 pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<String, Depth>, Error> {
     let connection = link.get().await?;
     let limit = link.answer_timeout();
-    let open = async || answer("opening a channel", limit, open_channel(&connection)).await;
+    let open = async || answer("opening a channel", limit, connection.open_channel()).await;
     let open = async || {
         open().await.inspect_err(|error| {
             if error.is_used_up() {
@@ -51,7 +49,7 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
     let doubted_until = Instant::now() + DOUBTED_FOR;
     for queue in queues {
         let longest = doubted_until.saturating_duration_since(Instant::now()).max(DOUBTED_AT_LEAST);
-        let depth = match passive(&channel, queue, link, longest).await {
+        let depth = match passive(&*channel, queue, link, longest).await {
             Ok(depth) => depth,
             Err(Error::Lost { what, problem }) => return Err(Error::Lost { what, problem }),
             Err(error @ Error::Timeout { .. }) => {
@@ -69,12 +67,12 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
         };
         depths.insert(queue.clone(), depth);
     }
-    let _ = answer("closing a channel", limit, channel.close(200, "done".into())).await;
+    let _ = answer("closing a channel", limit, channel.close("done")).await;
     Ok(depths)
 }
 
-async fn passive(channel: &Channel, queue: &str, link: &Link, longest: Duration) -> Result<Depth, Error> {
+async fn passive(channel: &dyn Channel, queue: &str, link: &Link, longest: Duration) -> Result<Depth, Error> {
     let (name, what) = (short(queue)?, format!("looking at queue {queue:?}"));
     let queue = look_within(channel, &name, &what, link.answer_timeout(), longest).await?;
-    Ok(Depth::There { ready: queue.message_count().into(), consumers: queue.consumer_count().into() })
+    Ok(Depth::There { ready: queue.messages.into(), consumers: queue.consumers.into() })
 }

@@ -98,7 +98,20 @@ impl Management {
     /// # Errors
     /// When there is no such queue, or the broker does not answer.
     pub async fn queue(&self, name: &str) -> Result<Value, BrokerError> {
-        self.get(&format!("queues/{}/{}", self.vhost, encoded(name))).await
+        self.get(&self.path_of_queue(name)).await
+    }
+
+    /// As [`queue`](Self::queue), or `None` if there is no such queue.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub async fn find_queue(&self, name: &str) -> Result<Option<Value>, BrokerError> {
+        let path = self.path_of_queue(name);
+        match self.send(Method::GET, &path, None).await? {
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (StatusCode::OK, answer) => parsed(&path, &answer).map(Some),
+            (status, answer) => Err(refusal(&Method::GET, &path, status, &answer)),
+        }
     }
 
     /// The resources whose alarm blocks publishers, `memory` or `disk`; empty if none does.
@@ -164,6 +177,10 @@ impl Management {
     /// When the API refuses the request, or does not answer.
     pub async fn delete(&self, path: &str) -> Result<(), BrokerError> {
         self.send_checked(Method::DELETE, path, None).await.map(drop)
+    }
+
+    fn path_of_queue(&self, name: &str) -> String {
+        format!("queues/{}/{}", self.vhost, encoded(name))
     }
 
     fn policy(&self, name: &str) -> String {

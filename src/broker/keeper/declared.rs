@@ -6,20 +6,20 @@ use std::sync::{Arc, Weak};
 use crate::topology::{Role, Topology};
 
 /// What was declared so far. `C` is a connection.
-pub(super) struct Declared<C> {
+pub(super) struct Declared<C: ?Sized> {
     /// The connection on which the shared part was declared last; none before the first time.
     shared_on: Option<Weak<C>>,
     /// The work queues whose own part was declared.
     queues: HashSet<String>,
 }
 
-impl<C> Default for Declared<C> {
+impl<C: ?Sized> Default for Declared<C> {
     fn default() -> Self {
         Self { shared_on: None, queues: HashSet::new() }
     }
 }
 
-impl<C> Declared<C> {
+impl<C: ?Sized> Declared<C> {
     /// Whether the shared part was never declared.
     pub(super) fn is_new(&self) -> bool {
         self.shared_on.is_none()
@@ -27,7 +27,7 @@ impl<C> Declared<C> {
 
     /// Whether the shared part was declared last on this connection.
     pub(super) fn is_shared_on(&self, connection: &Arc<C>) -> bool {
-        self.shared_on.as_ref().is_some_and(|on| std::ptr::eq(on.as_ptr(), Arc::as_ptr(connection)))
+        self.shared_on.as_ref().is_some_and(|on| std::ptr::addr_eq(on.as_ptr(), Arc::as_ptr(connection)))
     }
 
     /// Remembers that the shared part was declared on this connection.

@@ -10,14 +10,13 @@ mod problems;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use lapin::Connection;
 use lapin::types::ShortString;
 use tokio::sync::Mutex;
 
 use self::declared::Declared;
 use self::problems::{News, Problems};
 use crate::broker::answer::answer;
-use crate::broker::channel::open_channel;
+use crate::broker::client::Connection;
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
 use crate::broker::look::look_at;
@@ -39,7 +38,7 @@ pub(crate) struct Keeper {
     mode: TopologyMode,
     shared: Topology,
     queues: Vec<Topology>,
-    declared: Mutex<Declared<Connection>>,
+    declared: Mutex<Declared<dyn Connection>>,
     problems: StdMutex<Problems>,
 }
 
@@ -54,20 +53,25 @@ impl Keeper {
     /// # Errors
     ///
     /// The first failure when the part was never declared before. Later, only what keeps the queue from being consumed.
-    pub(crate) async fn declare(&self, connection: &Arc<Connection>, queue: &Topology) -> Result<(), Error> {
+    pub(crate) async fn declare(&self, connection: &Arc<dyn Connection>, queue: &Topology) -> Result<(), Error> {
         let mut declared = self.declared.lock().await;
         if !declared.is_shared_on(connection) {
-            self.declare_or_report(connection, &self.shared, declared.is_new()).await?;
+            self.declare_or_report(&**connection, &self.shared, declared.is_new()).await?;
             declared.note_shared(connection);
         }
         let is_new = !declared.has(queue);
         drop(declared);
-        self.declare_or_report(connection, queue, is_new).await?;
+        self.declare_or_report(&**connection, queue, is_new).await?;
         self.declared.lock().await.note_queue(queue);
         Ok(())
     }
 
-    async fn declare_or_report(&self, connection: &Connection, topology: &Topology, is_new: bool) -> Result<(), Error> {
+    async fn declare_or_report(
+        &self,
+        connection: &dyn Connection,
+        topology: &Topology,
+        is_new: bool,
+    ) -> Result<(), Error> {
         if is_new {
             return topology.establish(connection, self.mode, self.link.answer_timeout()).await;
         }
@@ -88,7 +92,7 @@ impl Keeper {
             Err(error) => return tracing::debug!(%error, "the topology cannot be declared again now"),
         };
         for topology in parts {
-            match topology.establish_each(&connection, self.mode, self.link.answer_timeout()).await {
+            match topology.establish_each(&*connection, self.mode, self.link.answer_timeout()).await {
                 Ok(failures) => self.report(topology, &failures),
                 Err(error) => {
                     if error.is_used_up() {
@@ -132,7 +136,7 @@ impl Keeper {
             tokio::time::sleep(pause).await;
             pause = LOOK_EVERY;
             let Ok(connection) = self.link.get().await else { continue };
-            let suspicious = if let Ok(depth) = depth(&connection, stray, self.link.answer_timeout()).await {
+            let suspicious = if let Ok(depth) = depth(&*connection, stray, self.link.answer_timeout()).await {
                 observe(depth);
                 let grown = depth > reported;
                 reported = depth;
@@ -148,7 +152,7 @@ impl Keeper {
                 tracing::debug!(queue = %stray, "could not read the depth of the stray queue");
                 true
             };
-            self.watch_parked(&connection, &observe_parked).await;
+            self.watch_parked(&*connection, &observe_parked).await;
             if suspicious || look.is_multiple_of(DECLARE_EVERY) {
                 self.repair().await;
             }
@@ -156,7 +160,7 @@ impl Keeper {
     }
 
     /// A parked queue that cannot be read is left out: whether it is missing is noticed elsewhere.
-    async fn watch_parked(&self, connection: &Connection, observe: &impl Fn(&str, &str, u64)) {
+    async fn watch_parked(&self, connection: &dyn Connection, observe: &impl Fn(&str, &str, u64)) {
         for topology in &self.queues {
             let of = |role| topology.queues.iter().find(|queue| queue.role == role);
             let (Some(work), Some(parked)) = (of(Role::Work), of(Role::Parked)) else { continue };
@@ -168,9 +172,9 @@ impl Keeper {
     }
 }
 
-async fn depth(connection: &Connection, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
-    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
-    let seen = look_at(&channel, queue, &format!("looking at queue {:?}", queue.as_str()), limit).await?;
-    let _ = answer("closing a channel", limit, channel.close(200, "done".into())).await;
-    Ok(u64::from(seen.message_count()))
+async fn depth(connection: &dyn Connection, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
+    let channel = answer("opening a channel", limit, connection.open_channel()).await?;
+    let seen = look_at(&*channel, queue, &format!("looking at queue {:?}", queue.as_str()), limit).await?;
+    let _ = answer("closing a channel", limit, channel.close("done")).await;
+    Ok(u64::from(seen.messages))
 }

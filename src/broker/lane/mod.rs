@@ -11,7 +11,7 @@ use std::sync::Arc;
 use lapin::message::BasicReturnMessage;
 use lapin::protocol::AMQPErrorKind;
 use lapin::types::FieldTable;
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ErrorKind};
+use lapin::{BasicProperties, Confirmation, ErrorKind};
 
 pub use outgoing::Outgoing;
 use unanswered::Judgement;
@@ -19,7 +19,8 @@ use unanswered::Judgement;
 use cause::Cause;
 use unanswered::{Reply, Unanswered};
 
-use super::channel::{self, has_lost_numbers, open_confirming};
+use super::channel::{has_lost_numbers, open_confirming};
+use super::client::{Channel, Connection};
 use super::queued::queued;
 use crate::error::{describe, is_used_up};
 use crate::wire::names::BYTES;
@@ -34,8 +35,7 @@ pub struct LaneId(pub u64);
 
 /// A confirming channel with the copies that are under way on it.
 pub struct Lane {
-    /// Shared with the copies that are being sent: cloning lapin's channel clones a dozen handles.
-    pub channel: Arc<Channel>,
+    pub channel: Arc<dyn Channel>,
     unanswered: Unanswered<Arc<Outgoing>>,
 }
 
@@ -48,14 +48,14 @@ pub struct PublishResult {
 
 impl Lane {
     /// `in_use` is how many lanes the connection has.
-    pub async fn open(connection: Arc<Connection>, in_use: usize) -> lapin::Result<Self> {
-        let opening = open_confirming(&connection).await;
-        if opening.as_ref().is_err_and(is_used_up) && has_lost_numbers(&connection, in_use) {
+    pub async fn open(connection: Arc<dyn Connection>, in_use: usize) -> lapin::Result<Self> {
+        let opening = open_confirming(&*connection).await;
+        if opening.as_ref().is_err_and(is_used_up) && has_lost_numbers(&*connection, in_use) {
             // What is not confirmed is sent again on the next connection.
-            queued(connection.close(200, "no more channels can be opened".into()));
+            queued(connection.close("no more channels can be opened"));
         }
         let channel = opening?;
-        Ok(Self { channel: Arc::new(channel), unanswered: Unanswered::new() })
+        Ok(Self { channel, unanswered: Unanswered::new() })
     }
 
     /// The returned future sends the copy when it is first polled, and ends with its confirm.
@@ -67,7 +67,7 @@ impl Lane {
     ) -> impl Future<Output = PublishResult> + Send + 'static {
         self.unanswered.sent(id, copy.clone());
         let channel = self.channel.clone();
-        async move { PublishResult { lane, id, result: publish(&channel, &copy).await } }
+        async move { PublishResult { lane, id, result: publish(&*channel, &copy).await } }
     }
 
     /// Judges all results that have arrived by now.
@@ -119,9 +119,9 @@ fn without_originals(properties: BasicProperties) -> BasicProperties {
     properties.with_headers(FieldTable::from(headers))
 }
 
-async fn publish(channel: &Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {
+async fn publish(channel: &dyn Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {
     let (exchange, routing_key) = (copy.exchange.clone(), copy.routing_key.clone());
-    channel::publish(channel, exchange, routing_key, &copy.body, copy.properties(), copy.mandatory).await
+    channel.publish(exchange, routing_key, &copy.body, copy.properties(), copy.mandatory).await
 }
 
 /// The cause of an end, from lapin's error. A copy that lapin cannot write ends the connection, as one that the broker cannot read

@@ -93,6 +93,8 @@ pub(crate) struct Inbox<T> {
     queues: Vec<QueueInbox<T>>,
     /// By number, so that the longest running come first.
     running: BTreeMap<u64, Running>,
+    /// Handlers whose channel is gone, and the queue of each. They cannot settle anything, and take a slot until they end.
+    orphans: BTreeMap<u64, usize>,
     next_number: u64,
     proof: Proof,
     turn: Turn,
@@ -156,6 +158,7 @@ impl<T> Inbox<T> {
         Self {
             queues: Vec::new(),
             running: BTreeMap::new(),
+            orphans: BTreeMap::new(),
             next_number: 0,
             proof: Proof::default(),
             turn: Turn::new(draw),
@@ -307,8 +310,7 @@ impl<T> Inbox<T> {
 
     /// A started delivery was settled, or cannot be settled any more.
     pub(crate) fn finish(&mut self, ticket: Ticket, now: Instant) {
-        // A delivery of a lost channel is not listed any more.
-        let Some(running) = self.running.remove(&ticket.0) else { return };
+        let Some(running) = self.running.remove(&ticket.0) else { return self.orphan_ended(&ticket) };
         self.queues[running.queue].finish(&running, now);
         self.ended(&ticket, &running, now);
     }
@@ -316,13 +318,22 @@ impl<T> Inbox<T> {
     /// A started delivery is not settled, but gets another attempt here when it is due. Its slot is free until then, and its place in
     /// the window is not. Gives back one whose channel is gone: the broker has it again.
     pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<T> {
-        let Some(running) = self.running.remove(&ticket.0) else { return Some(item) };
+        let Some(running) = self.running.remove(&ticket.0) else {
+            self.orphan_ended(&ticket);
+            return Some(item);
+        };
         let is_endangered = self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due, now);
         if is_endangered && due > now {
             self.standstill.begin(now);
         }
         self.ended(&ticket, &running, now);
         None
+    }
+
+    fn orphan_ended(&mut self, ticket: &Ticket) {
+        if let Some(queue) = self.orphans.remove(&ticket.0) {
+            self.queues[queue].orphans -= 1;
+        }
     }
 
     /// A started delivery takes no slot any more.
@@ -339,17 +350,17 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// How many of the queue's deliveries have started and are not settled.
+    /// How many of the queue's handlers run, or have deliveries that are not settled yet. Those whose channel is gone count, too.
     pub(crate) fn running(&self, queue: QueueIndex) -> usize {
         self.queues[queue.0].running()
     }
 
-    /// When the oldest of these has started.
+    /// When the oldest of these has started whose channel is not gone.
     pub(crate) fn oldest_running(&self, queue: QueueIndex) -> Option<Instant> {
         self.running.values().filter(|running| running.queue == queue.0).map(|running| running.started).min()
     }
 
-    /// The queue's channel is gone: what has not started is forgotten, and what is running blocks nothing any more. The
+    /// The queue's channel is gone: what has not started is forgotten, and what is running only takes its slot, until its handler ends. The
     /// broker has it all again.
     pub(crate) fn lost(&mut self, queue: QueueIndex) {
         self.isolation = self
@@ -357,6 +368,8 @@ impl<T> Inbox<T> {
             .take()
             .filter(|isolation| self.running.get(&isolation.number).is_some_and(|of| of.queue != queue.0));
         let lost: Vec<_> = self.running.values().filter(|of| of.queue == queue.0).map(|of| of.redeliveries).collect();
+        let numbers = self.running.iter().filter(|(_, of)| of.queue == queue.0).map(|(number, _)| (*number, queue.0));
+        self.orphans.extend(numbers);
         self.running.retain(|_, running| running.queue != queue.0);
         self.queues[queue.0].lose(lost);
     }

@@ -26,6 +26,8 @@ pub(super) struct QueueInbox<T> {
     /// What has waited in this process and is due, in that order. It runs before what is plain.
     due: VecDeque<Waiting<T>>,
     running: usize,
+    /// Handlers whose channel is gone, and that have not ended yet.
+    pub(super) orphans: usize,
     subscription: Subscription,
     /// Set from the first `fill_until` until the end of the subscription is reported.
     ending: Option<Ending>,
@@ -84,6 +86,7 @@ impl<T> QueueInbox<T> {
             held: BTreeMap::new(),
             due: VecDeque::new(),
             running: 0,
+            orphans: 0,
             subscription: Subscription::default(),
             ending: None,
             is_fresh: false,
@@ -285,7 +288,7 @@ impl<T> QueueInbox<T> {
     }
 
     pub(super) fn running(&self) -> usize {
-        self.running
+        self.running + self.orphans
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -318,7 +321,7 @@ impl<T> QueueInbox<T> {
     }
 
     pub(super) fn has_slot(&self) -> bool {
-        self.running < usize::from(self.rules.concurrency)
+        self.running + self.orphans < usize::from(self.rules.concurrency)
     }
 
     pub(super) fn first_suspect(&self) -> Option<Rank> {
@@ -379,7 +382,7 @@ impl<T> QueueInbox<T> {
         self.due.clear();
         self.held.clear();
         self.suspects.clear();
-        self.running = 0;
+        self.orphans += std::mem::take(&mut self.running);
         self.subscribe(0);
     }
 

@@ -5,10 +5,10 @@ use std::task::Poll;
 use futures_util::future::try_join_all;
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery as Incoming;
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::ShortString;
+use lapin::options::BasicConsumeOptions;
 
 use super::{Session, WorkQueue};
+use crate::broker::client::Subscription;
 use crate::broker::declare::table;
 use crate::consume::attempt::Unacked;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use crate::topology::consumer_arguments;
 /// A subscription's prefetch is fixed, so a wider window needs an additional subscription, and a narrower one needs new ones.
 #[derive(Default)]
 pub(super) struct Subscriptions {
-    pub(super) streams: Vec<lapin::Consumer>,
+    pub(super) streams: Vec<Subscription>,
     /// The sum over all subscriptions.
     prefetch: u16,
 }
@@ -45,28 +45,25 @@ impl Session<'_> {
     }
 
     pub(super) async fn set_prefetch(&self, prefetch: u16) -> Result<(), Error> {
-        let setting = self.channel.basic_qos(prefetch, BasicQosOptions::default());
+        let setting = self.channel.set_prefetch(prefetch);
         self.answer("setting the prefetch", setting).await
     }
 
-    async fn consume(&self) -> Result<lapin::Consumer, Error> {
+    async fn consume(&self) -> Result<Subscription, Error> {
         let what = format!("consuming queue {:?}", self.name());
         let queue = self.queue.context.addresses.queue.clone();
         let WorkQueue { context, ack_timeout, .. } = self.queue;
         let arguments = table(&consumer_arguments(&context.names, &context.config, ack_timeout.configured))?;
         let options = BasicConsumeOptions::default();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the session closes its channel when it is dropped, after its settlements"
-        )]
-        let subscribing = self.channel.basic_consume(queue, ShortString::default(), options, arguments);
-        self.answer(&what, subscribing).await
+        // Without an answer, the session closes its channel when it is dropped, after its settlements.
+        self.answer(&what, self.channel.consume(queue, options, arguments)).await
     }
 
     /// Ends all subscriptions when nothing is on its way to them, because the broker would count it.
     async fn unsubscribe_when_full(&mut self) -> Result<(), Error> {
         let shutdown = &self.queue.shutdown;
         let was_cancelled = tokio::select! {
+            biased;
             filled = self.fill_up() => filled?,
             // What is taken now would only be handed back, which 3.10 and 4.0 count too. The subscriptions end with the session.
             () = shutdown.requested() => return Ok(()),
@@ -114,7 +111,7 @@ impl Session<'_> {
     }
 
     async fn end(&self, ended: &mut Subscriptions) -> Result<Vec<Unacked>, Error> {
-        let cancel = |stream: &lapin::Consumer| self.channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
+        let cancel = |stream: &Subscription| self.channel.cancel(stream.tag.clone());
         self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
         let mut taken = Vec::new();
         for stream in &mut ended.streams {

@@ -1,13 +1,12 @@
 //! What AMQP shows. Nothing is created and no message moves: a passive declare, a declare of what exists already, which the broker
 //! compares, and requests that the broker refuses after it has checked the permission.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::options::{
-    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
-};
+use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ExchangeKind};
+use lapin::{BasicProperties, ExchangeKind};
 
 use super::observed::{Denied, Difference, Observed, QueueState, State, declaring};
 use super::parked_since::parked_since;
@@ -16,15 +15,16 @@ use rehop::Error;
 use rehop::Timestamp;
 use rehop::Topology;
 use rehop::internals::answer;
-use rehop::internals::channel::{open_channel, subscribe};
+use rehop::internals::client::{Channel, Connection};
 use rehop::internals::look_at;
 use rehop::internals::short;
+use rehop::internals::subscribe;
 use rehop::settings::{Declare, TopologyMode};
 use rehop::topology::Role;
 
 /// One connection to look through.
 pub(super) struct Eyes<'a> {
-    pub(super) connection: &'a Connection,
+    pub(super) connection: &'a dyn Connection,
     pub(super) limit: Duration,
 }
 
@@ -37,7 +37,7 @@ impl Eyes<'_> {
     pub(super) async fn look(&self, subject: &mut Subject) -> Result<Observed, Error> {
         self.add_discarded(subject).await?;
         let subject = &*subject;
-        let mut seen = Observed { frame_max: self.connection.configuration().frame_max(), ..Observed::default() };
+        let mut seen = Observed { frame_max: self.connection.frame_max(), ..Observed::default() };
         let own = subject.topology.exchanges.iter().map(|exchange| exchange.name.as_str());
         for name in own.chain(subject.foreign_exchanges()) {
             let state = match self.exchange(name).await {
@@ -84,7 +84,7 @@ impl Eyes<'_> {
         let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
         let what = format!("checking exchange {name:?}");
         // The type is not compared.
-        let declared = channel.exchange_declare(short(name)?, ExchangeKind::Direct, options, FieldTable::default());
+        let declared = channel.declare_exchange(short(name)?, ExchangeKind::Direct, options, FieldTable::default());
         answer(&what, self.limit, declared).await?;
         self.close(channel).await;
         Ok(())
@@ -93,9 +93,9 @@ impl Eyes<'_> {
     /// How many messages are ready, and how many consumers there are.
     async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
         let channel = self.channel().await?;
-        let queue = look_at(&channel, &short(name)?, &format!("checking queue {name:?}"), self.limit).await?;
+        let queue = look_at(&*channel, &short(name)?, &format!("checking queue {name:?}"), self.limit).await?;
         self.close(channel).await;
-        Ok((u64::from(queue.message_count()), queue.consumer_count()))
+        Ok((u64::from(queue.messages), queue.consumers))
     }
 
     /// How many messages are ready.
@@ -184,12 +184,10 @@ impl Eyes<'_> {
     async fn try_to_publish(&self, exchange: &str) -> Result<(), Error> {
         let channel = self.channel().await?;
         let what = format!("publishing to exchange {exchange:?}");
-        answer(&what, self.limit, channel.confirm_select(ConfirmSelectOptions::default())).await?;
+        answer(&what, self.limit, channel.confirm()).await?;
         let properties = BasicProperties::default().with_expiration("none".into());
-        let options = BasicPublishOptions::default();
-        let published = channel.basic_publish(short(exchange)?, "".into(), options, &[], properties);
-        let confirm = answer(&what, self.limit, published).await?;
-        answer(&what, self.limit, confirm).await.map(drop)
+        let published = channel.publish(short(exchange)?, "".into(), &[], properties, false);
+        answer(&what, self.limit, published).await.map(drop)
     }
 
     /// The broker refuses a priority that is not a number after it has checked the permission, and before it adds a consumer
@@ -198,7 +196,7 @@ impl Eyes<'_> {
         let channel = self.channel().await?;
         let mut arguments = FieldTable::default();
         arguments.insert("x-priority".into(), AMQPValue::LongString("none".into()));
-        let consumed = subscribe(&channel, short(queue)?, BasicConsumeOptions::default(), arguments);
+        let consumed = subscribe(&*channel, short(queue)?, BasicConsumeOptions::default(), arguments);
         answer(&format!("consuming queue {queue:?}"), self.limit, consumed).await.map(drop)
     }
 
@@ -207,19 +205,19 @@ impl Eyes<'_> {
     pub(super) async fn head_parked_since(&self, queue: &str) -> Result<Option<Timestamp>, Error> {
         let channel = self.channel().await?;
         let what = format!("looking at the head of queue {queue:?}");
-        let message = answer(&what, self.limit, channel.basic_get(short(queue)?, BasicGetOptions::default())).await?;
-        let since = message.and_then(|message| parked_since(&message.delivery.properties));
+        let message = answer(&what, self.limit, channel.get(short(queue)?)).await?;
+        let since = message.and_then(|message| parked_since(&message.properties));
         self.close(channel).await;
         Ok(since)
     }
 
-    pub(super) async fn channel(&self) -> Result<Channel, Error> {
-        answer("opening a channel", self.limit, open_channel(self.connection)).await
+    pub(super) async fn channel(&self) -> Result<Arc<dyn Channel>, Error> {
+        answer("opening a channel", self.limit, self.connection.open_channel()).await
     }
 
     /// A channel that gets no answer ends with its connection.
-    pub(super) async fn close(&self, channel: Channel) {
-        let _ = tokio::time::timeout(self.limit, channel.close(200, "done".into())).await;
+    pub(super) async fn close(&self, channel: Arc<dyn Channel>) {
+        let _ = tokio::time::timeout(self.limit, channel.close("done")).await;
     }
 }
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::Connection;
-
 use super::amqp::Eyes;
 use super::management::lasting;
 use super::observed::{DeliveryLimit, LIMIT_OUT_OF_REACH, Management, Observed};
@@ -13,6 +11,7 @@ use crate::management::Api;
 use rehop::Error;
 use rehop::Settings;
 use rehop::internals::Link;
+use rehop::internals::client::Connection;
 use rehop::topology::Role;
 
 /// A look, with the connection for what is done next.
@@ -21,7 +20,7 @@ pub(super) struct Look {
     pub(super) seen: Observed,
     pub(super) api: Option<Api>,
     link: Link,
-    connection: Arc<Connection>,
+    connection: Arc<dyn Connection>,
 }
 
 /// Quorum queues count every 5 seconds (3.10, 4.0 and 4.3), so a later look sees another sample only after that.
@@ -35,7 +34,7 @@ impl Look {
         let mut subject = Subject::of(settings)?;
         let link = Link::new(format!("{} doctor", settings.namespace), settings.broker.clone());
         let connection = link.start().await?;
-        let eyes = Eyes { connection: &connection, limit: link.answer_timeout() };
+        let eyes = Eyes { connection: &*connection, limit: link.answer_timeout() };
         let mut seen = eyes.look(&mut subject).await?;
         try_to_publish(settings, &subject, &mut seen).await?;
         let api = match Api::of(settings) {
@@ -67,7 +66,7 @@ impl Look {
     }
 
     pub(super) fn eyes(&self) -> Eyes<'_> {
-        Eyes { connection: &self.connection, limit: self.link.answer_timeout() }
+        Eyes { connection: &*self.connection, limit: self.link.answer_timeout() }
     }
 
     /// The link of its connection.
@@ -100,7 +99,7 @@ impl Look {
                 ));
                 continue;
             }
-            let eyes = Eyes { connection: &self.connection, limit: self.link.answer_timeout() };
+            let eyes = Eyes { connection: &*self.connection, limit: self.link.answer_timeout() };
             if let Some(since) = eyes.head_parked_since(&queue.name).await? {
                 self.seen.oldest_parked.insert(queue.name.clone(), since);
             }
@@ -114,7 +113,7 @@ async fn try_to_publish(settings: &Settings, subject: &Subject, seen: &mut Obser
     const BLOCKED_AFTER: Duration = Duration::from_secs(5);
     let link = Link::new(format!("{} doctor publishing", settings.namespace), settings.broker.clone());
     let connection = link.start().await?;
-    let eyes = Eyes { connection: &connection, limit: link.answer_timeout().min(BLOCKED_AFTER) };
+    let eyes = Eyes { connection: &*connection, limit: link.answer_timeout().min(BLOCKED_AFTER) };
     let tried = eyes.probe_publishing(subject, seen).await;
     seen.is_blocked = link.state().is_blocked;
     link.close().await;

@@ -8,7 +8,6 @@ use std::future::Future;
 
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 use serde::Serialize;
 
 use super::amqp::Eyes;
@@ -267,7 +266,7 @@ impl Pruner<'_> {
     /// On another connection, if this one was lost.
     async fn bind_again(&self, unused: &Unused, source: &str) -> Result<(), Error> {
         let connection = self.link.get().await?;
-        let eyes = Eyes { connection: &connection, limit: self.eyes.limit };
+        let eyes = Eyes { connection: &*connection, limit: self.eyes.limit };
         bind(&eyes, self.names, unused, source, true).await
     }
 
@@ -323,7 +322,7 @@ impl Pruner<'_> {
 
     async fn delete_queue(&self, queue: &str) -> Result<(), Error> {
         let channel = self.eyes.channel().await?;
-        let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default());
+        let deleted = channel.delete_queue(short(queue)?);
         answer(&format!("deleting queue {queue:?}"), self.eyes.limit, deleted).await?;
         self.eyes.close(channel).await;
         Ok(())
@@ -333,9 +332,7 @@ impl Pruner<'_> {
     /// and get messages only from their own rung, which is gone.
     async fn delete_exchange(&self, unused: &Unused) -> Result<(), Error> {
         let channel = self.eyes.channel().await?;
-        let options =
-            ExchangeDeleteOptions { if_unused: unused.delay_ms.is_none(), ..ExchangeDeleteOptions::default() };
-        let deleted = channel.exchange_delete(short(&unused.name)?, options);
+        let deleted = channel.delete_exchange(short(&unused.name)?, unused.delay_ms.is_none());
         answer(&format!("deleting exchange {:?}", unused.name), self.eyes.limit, deleted).await?;
         self.eyes.close(channel).await;
         Ok(())
@@ -350,10 +347,10 @@ async fn bind(eyes: &Eyes<'_>, names: &Names, unused: &Unused, source: &str, is_
     let arguments = table(&Arguments::from([("x-match".to_owned(), "all".into()), (header, delay.into())]))?;
     let (queue, exchange) = (short(&unused.name)?, short(source)?);
     if is_wanted {
-        let bound = channel.queue_bind(queue, exchange, "".into(), Default::default(), arguments);
+        let bound = channel.bind_queue(queue, exchange, "".into(), arguments);
         answer(&format!("binding queue {:?}", unused.name), eyes.limit, bound).await?;
     } else {
-        let unbound = channel.queue_unbind(queue, exchange, "".into(), arguments);
+        let unbound = channel.unbind_queue(queue, exchange, "".into(), arguments);
         answer(&format!("unbinding queue {:?}", unused.name), eyes.limit, unbound).await?;
     }
     eyes.close(channel).await;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use lapin::Confirmation;
 use lapin::types::AMQPValue;
-use lapin::{Channel, Confirmation};
 use serde::Serialize;
 use tokio::time::sleep_until;
 
@@ -26,7 +26,7 @@ use rehop::Timestamp;
 use rehop::internals::answer;
 use rehop::internals::at_rest::{Original, traced};
 use rehop::internals::attributes as names;
-use rehop::internals::channel;
+use rehop::internals::client::Channel;
 use rehop::internals::names::EDITED_AT;
 use rehop::internals::short;
 
@@ -161,7 +161,7 @@ impl Parked {
         let publishing = session.publishing_channel().await?;
         let mut book = FateBook::default();
         let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
-        let sent = self.send_edited(&mut look, plan.depth, (session, &publishing), request, &mut book).await;
+        let sent = self.send_edited(&mut look, plan.depth, (session, &*publishing), request, &mut book).await;
         let destination = match sent {
             Ok(destination) => {
                 // It was sent, so it must not be taken for a failure, and sent again.
@@ -191,7 +191,7 @@ impl Parked {
         &self,
         look: &mut Look<'_>,
         depth: u64,
-        (session, publishing): (&Session, &Channel),
+        (session, publishing): (&Session, &dyn Channel),
         request: &EditRequest,
         book: &mut FateBook,
     ) -> Result<String, ParkedError> {
@@ -226,7 +226,7 @@ impl Parked {
         &self,
         message: &ParkedMessage,
         held: &Held,
-        publishing: &Channel,
+        publishing: &dyn Channel,
         request: &EditRequest,
         numbered: Numbered<'_>,
     ) -> Result<String, ParkedError> {
@@ -271,10 +271,10 @@ impl Parked {
     }
 }
 
-async fn publish(publishing: &Channel, copy: Copy, body: &[u8], limit: Duration) -> Result<(), ParkedError> {
+async fn publish(publishing: &dyn Channel, copy: Copy, body: &[u8], limit: Duration) -> Result<(), ParkedError> {
     let (exchange, key) = (short(&copy.exchange)?, short(&copy.routing_key)?);
     let whole = [body, &copy.overflow].concat();
-    let publishing = channel::publish(publishing, exchange, key, &whole, copy.properties, true);
+    let publishing = publishing.publish(exchange, key, &whole, copy.properties, true);
     match answer(&format!("publishing to exchange {:?}", copy.exchange), limit, publishing).await? {
         Confirmation::Ack(None) => Ok(()),
         _ => Err(ParkedError::Refused { to: format!("exchange {}", copy.exchange) }),

@@ -4,10 +4,11 @@
 //! exchange would not see those whose parked queue is missing, and they would end here.
 
 use futures_util::StreamExt;
-use lapin::Consumer;
-use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use std::sync::Arc;
+
+use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Channel, ExchangeKind, message::Delivery};
+use lapin::{ExchangeKind, message::Delivery};
 
 use crate::parked::group::{Group, Groups, Kind, Member};
 use crate::parked::normalise::normalise;
@@ -16,9 +17,10 @@ use crate::parked::session::Session;
 use rehop::Error;
 use rehop::internals::Names;
 use rehop::internals::answer;
-use rehop::internals::channel::subscribe;
+use rehop::internals::client::{Channel, Subscription};
 use rehop::internals::receipt::{Fate, Parking, Receipt};
 use rehop::internals::short;
+use rehop::internals::subscribe;
 
 /// The queue of fates holds at most so many receipts and bytes; the oldest make room. What is missed counts as unknown.
 const MAX_LENGTH: i64 = 100_000;
@@ -137,8 +139,8 @@ impl FateBook {
 
 /// Subscribes to the receipts of a run. Ends with its channel.
 pub(crate) struct FateStream {
-    _channel: Channel,
-    consumer: Consumer,
+    _channel: Arc<dyn Channel>,
+    receipts: Subscription,
 }
 
 impl FateStream {
@@ -147,7 +149,7 @@ impl FateStream {
         let (channel, limit) = (session.channel().await?, session.limit);
         let report = short(&names.report())?;
         let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let declaring = channel.exchange_declare(report.clone(), ExchangeKind::Direct, options, FieldTable::default());
+        let declaring = channel.declare_exchange(report.clone(), ExchangeKind::Direct, options, FieldTable::default());
         answer(&format!("declaring exchange {:?}", report.as_str()), limit, declaring).await?;
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(MAX_LENGTH));
@@ -155,19 +157,19 @@ impl FateStream {
         let queue = short(&names.operator_fates(&session.run))?;
         let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
         let what = format!("declaring queue {:?}", queue.as_str());
-        answer(&what, limit, channel.queue_declare(queue.clone(), options, arguments)).await?;
+        answer(&what, limit, channel.declare_queue(queue.clone(), options, arguments)).await?;
         let options = BasicConsumeOptions { no_ack: true, exclusive: true, ..BasicConsumeOptions::default() };
-        let consuming = subscribe(&channel, queue.clone(), options, FieldTable::default());
-        let consumer = answer("consuming the fates of replayed messages", limit, consuming).await?;
+        let consuming = subscribe(&*channel, queue.clone(), options, FieldTable::default());
+        let receipts = answer("consuming the fates of replayed messages", limit, consuming).await?;
         let what = format!("binding queue {:?} to exchange {:?}", queue.as_str(), report.as_str());
-        let (run, options) = (short(&session.run)?, QueueBindOptions::default());
-        answer(&what, limit, channel.queue_bind(queue, report, run, options, FieldTable::default())).await?;
-        Ok(Self { _channel: channel, consumer })
+        let binding = channel.bind_queue(queue, report, short(&session.run)?, FieldTable::default());
+        answer(&what, limit, binding).await?;
+        Ok(Self { _channel: channel, receipts })
     }
 
     /// The next receipt. Never returns once the subscription has ended: then what is unknown stays unknown.
     pub(super) async fn next(&mut self) -> Delivery {
-        match self.consumer.next().await {
+        match self.receipts.next().await {
             Some(Ok(delivery)) => delivery,
             _ => std::future::pending().await,
         }

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Confirmation};
+use lapin::{BasicProperties, Confirmation};
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -29,7 +29,7 @@ use rehop::Error;
 use rehop::Timestamp;
 use rehop::internals::Room;
 use rehop::internals::at_rest::Original;
-use rehop::internals::channel;
+use rehop::internals::client::Channel;
 use rehop::internals::short;
 
 /// How an import ended.
@@ -151,7 +151,7 @@ impl Parked {
     ) -> Result<(), ParkedError> {
         let channel = session.publishing_channel().await?;
         let metrics = self.metrics("import");
-        let mut unconfirmed = Unconfirmed { channel: &channel, answers: FuturesUnordered::new(), bytes: 0, metrics };
+        let mut unconfirmed = Unconfirmed { channel: &*channel, answers: FuturesUnordered::new(), bytes: 0, metrics };
         let ended = self.publish_new(session, &mut unconfirmed, present, messages, stop, imported).await;
         let drained = unconfirmed.drain(session, &self.queue, imported).await;
         ended.and(drained)
@@ -258,7 +258,7 @@ fn unconfirmed(session: &Session, queue: &str, within: Duration) -> ParkedError 
 
 /// Copies that the broker has not answered yet.
 struct Unconfirmed<'a> {
-    channel: &'a Channel,
+    channel: &'a dyn Channel,
     answers: FuturesUnordered<BoxFuture<'a, (u64, lapin::Result<Confirmation>)>>,
     /// The size of their bodies.
     bytes: u64,
@@ -276,8 +276,7 @@ impl Unconfirmed<'_> {
         let (channel, size) = (self.channel, body.len() as u64);
         self.bytes += size;
         body.append(&mut overflow);
-        let publishing =
-            async move { (size, channel::publish(channel, exchange, routing_key, &body, properties, true).await) };
+        let publishing = async move { (size, channel.publish(exchange, routing_key, &body, properties, true).await) };
         self.answers.push(publishing.boxed());
     }
 

@@ -8,13 +8,13 @@
 //! and 4.3). So what a look takes of a longer line comes to stand behind the rest of that line.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::options::BasicConsumeOptions;
 use lapin::types::ShortString;
-use lapin::{Channel, Consumer};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::parked::error::ParkedError;
@@ -24,13 +24,13 @@ use crate::parked::watch::StopSignal;
 use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::at_rest::reunite;
-use rehop::internals::channel::subscribe;
+use rehop::internals::client::{self, Channel};
 use rehop::internals::describe;
-use rehop::internals::queued;
 use rehop::internals::short;
+use rehop::internals::subscribe;
 use rehop::internals::table;
-use rehop::internals::{Ack, SettledTags};
 use rehop::internals::{CONSUMER_TIMEOUT, ask_for};
+use rehop::internals::{Frame, SettledTags};
 use rehop::topology::Arguments;
 
 /// How long nothing comes before the queue's depth is looked at: it may have shrunk.
@@ -64,8 +64,8 @@ pub(crate) struct Look<'a> {
 }
 
 struct Subscription {
-    channel: Channel,
-    consumer: Consumer,
+    channel: Arc<dyn Channel>,
+    deliveries: client::Subscription,
     prefetch: u16,
     /// How many of its messages stay held until the end.
     kept: u16,
@@ -82,7 +82,7 @@ impl Subscription {
     async fn arrive(&mut self, session: &Session, queue: &ShortString) -> Result<(), Error> {
         let until = Instant::now() + ARRIVAL;
         while self.brought < u64::from(self.prefetch) + self.acked && Instant::now() < until {
-            match timeout(ARRIVAL / 20, self.consumer.next()).await {
+            match timeout(ARRIVAL / 20, self.deliveries.next()).await {
                 Ok(Some(Ok(_))) => self.brought += 1,
                 Ok(_) => break,
                 Err(_) if or_none(session.depth(queue.as_str()).await)? == 0 => break,
@@ -94,9 +94,9 @@ impl Subscription {
 
     fn ack(&mut self, tags: Vec<u64>) {
         self.acked += tags.len() as u64;
-        for Ack { tag, multiple } in self.settled.ack(tags) {
+        for ack in self.settled.ack(tags) {
             // Without the channel, the broker delivers the message again.
-            let _ = queued(self.channel.basic_ack(tag, BasicAckOptions { multiple }));
+            self.channel.settle(Frame::Ack(ack));
         }
     }
 
@@ -107,7 +107,7 @@ impl Subscription {
 
     async fn cancel(&mut self, limit: Duration) -> Result<(), Error> {
         if !self.is_cancelled {
-            let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+            let cancelling = self.channel.cancel(self.deliveries.tag.clone());
             answer("ending a subscription", limit, cancelling).await?;
             self.is_cancelled = true;
         }
@@ -205,7 +205,7 @@ impl<'a> Look<'a> {
         let subscription = self.subscriptions.len() - 1;
         let last = &mut self.subscriptions[subscription];
         let silent_at = *self.silent_at.get_or_insert_with(|| Instant::now() + SILENCE);
-        match timeout_at(silent_at, last.consumer.next()).await {
+        match timeout_at(silent_at, last.deliveries.next()).await {
             Ok(Some(Ok(mut delivery))) => {
                 reunite(&mut delivery.properties, &mut delivery.data);
                 (self.silent_at, self.silences) = (None, 0);
@@ -285,10 +285,10 @@ impl<'a> Look<'a> {
             let Subscription { channel, .. } = subscription;
             let before = or_none(session.depth(queue.as_str()).await)?;
             if session.nack_is_free {
-                let options = BasicNackOptions { multiple: true, requeue: true };
-                answer("giving messages back", limit, channel.basic_nack(0, options)).await?;
+                channel.settle(Frame::Nack { tag: 0, multiple: true });
+                answer("giving messages back", limit, channel.flush()).await?;
             } else {
-                answer("giving messages back", limit, channel.close(200, "given back".into())).await?;
+                answer("giving messages back", limit, channel.close("given back")).await?;
             }
             is_all_back &= session.returned(&queue, before + subscription.unacked()).await?;
         }
@@ -298,7 +298,7 @@ impl<'a> Look<'a> {
                 tokio::time::sleep(LINGER).await;
             }
             for subscription in &subscriptions {
-                let _ = timeout(limit, subscription.channel.close(200, "given back".into())).await;
+                let _ = timeout(limit, subscription.channel.close("given back")).await;
             }
         }
         Ok(())
@@ -306,16 +306,16 @@ impl<'a> Look<'a> {
 
     async fn subscribe(&self, prefetch: u16) -> Result<Subscription, Error> {
         let (channel, limit, what) = (self.session.channel().await?, self.session.limit, self.what());
-        answer(&what, limit, channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
+        answer(&what, limit, channel.set_prefetch(prefetch)).await?;
         let mut arguments = Arguments::new();
         if self.asks {
             arguments.insert(CONSUMER_TIMEOUT.to_owned(), ask_for(self.session.ack_timeout));
         }
         let options = BasicConsumeOptions::default();
-        let consuming = subscribe(&channel, self.queue.clone(), options, table(&arguments)?);
-        let consumer = answer(&what, limit, consuming).await?;
+        let consuming = subscribe(&*channel, self.queue.clone(), options, table(&arguments)?);
+        let deliveries = answer(&what, limit, consuming).await?;
         let settled = SettledTags::default();
-        Ok(Subscription { channel, consumer, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
+        Ok(Subscription { channel, deliveries, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
     }
 
     fn next_prefetch(&self, wanted: u64) -> u16 {
@@ -341,12 +341,12 @@ impl Session {
     async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
         let until = Instant::now() + RETURN;
         let channel = self.channel().await?;
-        let mut there = or_none(depth(&channel, queue, self.limit).await)?;
+        let mut there = or_none(depth(&*channel, queue, self.limit).await)?;
         while there < wanted && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            there = or_none(depth(&channel, queue, self.limit).await)?;
+            there = or_none(depth(&*channel, queue, self.limit).await)?;
         }
-        if let Err(error) = channel.close(200, "done".into()).await {
+        if let Err(error) = channel.close("done").await {
             tracing::debug!(error = describe(&error), "a channel could not be closed");
         }
         Ok(there == wanted)

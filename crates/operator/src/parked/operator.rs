@@ -165,7 +165,7 @@ impl Parked {
     /// The exchange and the queue for discarded messages.
     pub(super) async fn declare_discarded(&self, session: &Session) -> Result<(), ParkedError> {
         let topology = discarded(&self.interpreter.names);
-        Ok(topology.establish(&session.connection, TopologyMode::Declare, session.limit).await?)
+        Ok(topology.establish(&*session.connection, TopologyMode::Declare, session.limit).await?)
     }
 
     /// Looks at the first messages, and gives them back.
@@ -223,7 +223,7 @@ impl Parked {
     pub(super) async fn found(&self, session: &Session) -> Result<Found, ParkedError> {
         let (mut asked, mut found) = (self.declared.clone(), Found::default());
         loop {
-            match asked.establish(&session.connection, TopologyMode::Declare, session.limit).await {
+            match asked.establish(&*session.connection, TopologyMode::Declare, session.limit).await {
                 Ok(()) => return Ok(found.complete()),
                 Err(Error::Mismatch { argument, found: value, .. }) => {
                     let queue = asked.queues.first_mut();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
+use lapin::ErrorKind;
+use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use lapin::{Channel, Connection, ErrorKind};
 
 use crate::parked::error::ParkedError;
 use rehop::Error;
@@ -13,8 +13,9 @@ use rehop::internals::Link;
 use rehop::internals::Names;
 use rehop::internals::Room;
 use rehop::internals::answer;
-use rehop::internals::channel::open_channel;
+use rehop::internals::client::{Channel, Connection};
 use rehop::internals::look_at;
+use rehop::internals::open_confirming;
 use rehop::internals::short;
 use rehop::settings::BrokerSettings;
 
@@ -22,9 +23,9 @@ use rehop::settings::BrokerSettings;
 /// was taken back, those of one channel in their places.
 pub(crate) struct Session {
     links: Links,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<dyn Connection>,
     /// Keeps the lock.
-    _lock: Channel,
+    _lock: Arc<dyn Channel>,
     pub(super) limit: Duration,
     /// How long the broker lets a delivery stay unsettled, by the settings.
     pub(super) ack_timeout: Duration,
@@ -61,24 +62,24 @@ impl Session {
         let links = Links { consuming: link("consuming"), publishing: link("publishing") };
         let limit = links.consuming.answer_timeout();
         let connection = links.consuming.start().await?;
-        let lock = lock(&connection, names, queue, limit).await?;
-        let nack_is_free = nack_is_free(&connection, &names.operator_probe(&run), limit).await?;
+        let lock = lock(&*connection, names, queue, limit).await?;
+        let nack_is_free = nack_is_free(&*connection, &names.operator_probe(&run), limit).await?;
         Ok(Self { links, connection, _lock: lock, limit, ack_timeout: broker.consumer_timeout, run, nack_is_free })
     }
 
-    pub(super) async fn channel(&self) -> Result<Channel, Error> {
-        answer("opening a channel", self.limit, open_channel(&self.connection)).await
+    pub(super) async fn channel(&self) -> Result<Arc<dyn Channel>, Error> {
+        answer("opening a channel", self.limit, self.connection.open_channel()).await
     }
 
     /// A connection of its own for what publishes: an alarm blocks it.
-    pub(super) async fn publishing_connection(&self) -> Result<Arc<Connection>, Error> {
+    pub(super) async fn publishing_connection(&self) -> Result<Arc<dyn Connection>, Error> {
         self.links.publishing.start().await
     }
 
     /// A channel that confirms.
-    pub(super) async fn publishing_channel(&self) -> Result<Channel, Error> {
+    pub(super) async fn publishing_channel(&self) -> Result<Arc<dyn Channel>, Error> {
         let connection = self.publishing_connection().await?;
-        answer("opening a channel", self.limit, rehop::internals::channel::open_confirming(&connection)).await
+        answer("opening a channel", self.limit, open_confirming(&*connection)).await
     }
 
     /// How much of a message fits into a frame.
@@ -107,8 +108,8 @@ impl Session {
     /// Also when its leader does not answer: then this cannot be known.
     pub(super) async fn depth(&self, queue: &str) -> Result<u64, Error> {
         let channel = self.channel().await?;
-        let depth = depth(&channel, &short(queue)?, self.limit).await?;
-        let _ = answer("closing a channel", self.limit, channel.close(200, "done".into())).await;
+        let depth = depth(&*channel, &short(queue)?, self.limit).await?;
+        let _ = answer("closing a channel", self.limit, channel.close("done")).await;
         Ok(depth)
     }
 
@@ -128,15 +129,20 @@ impl Session {
     }
 }
 
-pub(super) async fn depth(channel: &Channel, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
+pub(super) async fn depth(channel: &dyn Channel, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
     let what = format!("looking at queue {:?}", queue.as_str());
-    Ok(u64::from(look_at(channel, queue, &what, limit).await?.message_count()))
+    Ok(u64::from(look_at(channel, queue, &what, limit).await?.messages))
 }
 
 /// How long the lock is tried: the broker may not have noticed yet that its last owner was killed.
 const LOCK_WITHIN: Duration = Duration::from_secs(2);
 
-async fn lock(connection: &Connection, names: &Names, queue: &str, limit: Duration) -> Result<Channel, ParkedError> {
+async fn lock(
+    connection: &dyn Connection,
+    names: &Names,
+    queue: &str,
+    limit: Duration,
+) -> Result<Arc<dyn Channel>, ParkedError> {
     let until = Instant::now() + LOCK_WITHIN;
     loop {
         match try_lock(connection, names, queue, limit).await {
@@ -148,16 +154,16 @@ async fn lock(connection: &Connection, names: &Names, queue: &str, limit: Durati
 
 /// An exclusive queue belongs to its connection, and goes with it.
 async fn try_lock(
-    connection: &Connection,
+    connection: &dyn Connection,
     names: &Names,
     queue: &str,
     limit: Duration,
-) -> Result<Channel, ParkedError> {
-    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
+) -> Result<Arc<dyn Channel>, ParkedError> {
+    let channel = answer("opening a channel", limit, connection.open_channel()).await?;
     let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
     let name = short(&names.operator_lock(queue))?;
     let what = format!("declaring queue {:?}", name.as_str());
-    match tokio::time::timeout(limit, channel.queue_declare(name, options, FieldTable::default())).await {
+    match tokio::time::timeout(limit, channel.declare_queue(name, options, FieldTable::default())).await {
         Ok(Ok(_)) => Ok(channel),
         Ok(Err(error)) => Err(match error.kind() {
             ErrorKind::ProtocolError(answer) if answer.get_id() == 405 => ParkedError::Busy { queue: queue.to_owned() },
@@ -169,19 +175,19 @@ async fn try_lock(
 
 /// Whether a nack counts towards no delivery limit. lapin does not tell the broker's version, but 4.3 knows an argument that it accepts
 /// for quorum queues alone, and older versions accept any that they do not know.
-async fn nack_is_free(connection: &Connection, probe: &str, limit: Duration) -> Result<bool, Error> {
-    let channel = answer("opening a channel", limit, open_channel(connection)).await?;
+async fn nack_is_free(connection: &dyn Connection, probe: &str, limit: Duration) -> Result<bool, Error> {
+    let channel = answer("opening a channel", limit, connection.open_channel()).await?;
     let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
     let mut arguments = FieldTable::default();
     arguments.insert("x-delayed-retry-type".into(), AMQPValue::LongString("disabled".into()));
     let name = short(probe)?;
-    match answer("asking the broker what it can do", limit, channel.queue_declare(name.clone(), options, arguments))
+    match answer("asking the broker what it can do", limit, channel.declare_queue(name.clone(), options, arguments))
         .await
     {
         Ok(_) => {
-            let deleting = channel.queue_delete(name, QueueDeleteOptions::default());
+            let deleting = channel.delete_queue(name);
             answer("deleting a queue", limit, deleting).await?;
-            let _ = answer("closing a channel", limit, channel.close(200, "done".into())).await;
+            let _ = answer("closing a channel", limit, channel.close("done")).await;
             Ok(false)
         }
         Err(Error::Refused { .. }) => Ok(true),

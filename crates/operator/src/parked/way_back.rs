@@ -20,7 +20,7 @@ impl Parked {
         self.check_owner(session).await?;
         let names = &self.interpreter.names;
         for (missing, part) in ways_back(names) {
-            match part.establish(&session.connection, TopologyMode::Check, session.limit).await {
+            match part.establish(&*session.connection, TopologyMode::Check, session.limit).await {
                 Ok(()) | Err(Error::Permission { .. }) => {}
                 Err(Error::Missing { .. }) => {
                     return Err(ParkedError::NoSuchNamespace { namespace: names.namespace().to_owned(), missing });

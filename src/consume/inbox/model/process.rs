@@ -134,10 +134,16 @@ impl Process {
 
     /// Ends the handlers of a lost channel without settling anything: in an ordered queue all of them, before it has another channel; in
     /// any other queue those that wait for a confirm.
-    pub(super) fn drop_handlers(&mut self, channel: Channel, is_ordered: bool) {
+    pub(super) fn drop_handlers(&mut self, channel: Channel, is_ordered: bool, now: Instant) {
         let is_dropped = |handler: &u64| is_ordered || self.copies.contains_key(handler);
-        self.running.retain(|handler, (_, taken)| taken.delivery.channel != channel || !is_dropped(handler));
-        self.copies.retain(|handler, _| self.running.contains_key(handler));
+        let of_channel = self.running.iter().filter(|(_, (_, taken))| taken.delivery.channel == channel);
+        let dropped: Vec<_> = of_channel.map(|(handler, _)| *handler).filter(is_dropped).collect();
+        for handler in dropped {
+            self.copies.remove(&handler);
+            if let Some((ticket, _)) = self.running.remove(&handler) {
+                self.inbox.finish(ticket, now);
+            }
+        }
     }
 
     /// Starts the next handler, if one may start.
@@ -146,10 +152,10 @@ impl Process {
         let handler = self.next_handler;
         self.next_handler += 1;
         self.running.insert(handler, (ticket, taken));
-        let channel = taken.delivery.channel;
-        let of_channel = self.running.values().filter(|(_, other)| other.delivery.channel == channel).count();
-        let limit = usize::from(scenario.rules[channel.queue].concurrency);
-        assert!(of_channel <= limit, "{of_channel} handlers of one channel run");
+        let queue = taken.delivery.channel.queue;
+        let of_queue = self.running.values().filter(|(_, other)| other.delivery.channel.queue == queue).count();
+        let limit = usize::from(scenario.rules[queue].concurrency);
+        assert!(of_queue <= limit, "{of_queue} handlers of one queue run");
         Some((handler, taken))
     }
 }

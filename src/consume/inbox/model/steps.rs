@@ -77,12 +77,13 @@ impl World<'_> {
 
     /// The process notices that a channel is gone. Its handlers run on, except in an ordered queue and those that wait for a confirm.
     pub(super) fn notices_loss(&mut self, channel: Channel, pause: u64) {
+        let now = self.instant();
         let process = &mut self.processes[channel.life.process];
-        process.drop_handlers(channel, self.scenario.rules[channel.queue].is_ordered);
         process.tokens.retain(|delivery, _| delivery.channel != channel);
         let session = &mut process.sessions[channel.queue];
         (session.is_open, session.subscription) = (false, Subscription::None);
         process.inbox.lost(process.queues[channel.queue]);
+        process.drop_handlers(channel, self.scenario.rules[channel.queue].is_ordered, now);
         self.settle_ended(channel.life);
         self.after(pause, Event::Reopens(channel));
     }

@@ -40,18 +40,20 @@ fn what_a_lost_channel_held_is_not_suspect_when_it_comes_back_until_that_happens
 }
 
 #[test]
-fn handlers_of_a_lost_channel_block_nothing() {
+fn a_handler_of_a_lost_channel_takes_its_slot_until_it_ends_and_blocks_nothing_else() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
-    let queue = inbox.add(Rules { concurrency: 1, ..RULES });
+    let queue = inbox.add(Rules { concurrency: 2, ..RULES });
     inbox.arrive(queue, Some(5), now, 1);
-    let (left_over, _) = started(&mut inbox, now);
+    let (orphan, _) = started(&mut inbox, now);
     inbox.lost(queue);
     assert_eq!(inbox.window(queue, now), 1);
     inbox.arrive(queue, Some(0), now, 2);
-    assert_eq!(started(&mut inbox, now).1, 2);
-    inbox.finish(left_over, now);
     inbox.arrive(queue, Some(0), now, 3);
-    assert!(inbox.start(now).is_none(), "the slot is the other's");
+    assert_eq!(started(&mut inbox, now).1, 2);
+    assert!(inbox.start(now).is_none(), "the other slot is the orphan's");
+    assert_eq!(inbox.running(queue), 2);
+    inbox.finish(orphan, now);
+    assert_eq!(started(&mut inbox, now).1, 3);
 }
 
 #[test]

@@ -1,0 +1,201 @@
+//! What dead-lettering writes into a message: `x-death` and its companions, and how they end a cycle.
+//!
+//! 3.10 keeps the history in the `x-death` header and nowhere else, so one that a client left in a copy counts. 4.x keeps a history of
+//! its own, which the header only shows: there, what a client sends is replaced.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
+
+use super::{Reason, Target};
+use crate::headers::{integer_of, long_string, string, strings, with_headers, without_expiration};
+use crate::message::Message;
+use crate::names::Name;
+use crate::protocol::{Time, Version};
+use crate::queue::Entry;
+
+/// That a message was dead-lettered, from one queue for one reason.
+#[derive(Debug, Clone)]
+pub(crate) struct Death {
+    queue: Name,
+    reason: Reason,
+    exchange: Name,
+    routing_keys: Vec<Name>,
+    count: i64,
+    /// Of the first time.
+    time: Time,
+    original_expiration: Option<Time>,
+}
+
+/// The message as it is published to the dead-letter exchange.
+pub(super) fn dead_letter(
+    version: Version,
+    now: Time,
+    entry: &Entry,
+    reason: Reason,
+    queue: &Name,
+    target: &Target,
+) -> Message {
+    let mut dead = if version == Version::V3_10 {
+        record_in_header(now, &entry.message, reason, queue, target)
+    } else {
+        record_in_history(now, entry, reason, queue)
+    };
+    dead.ttl = None;
+    dead.exchange = target.exchange.clone();
+    if let Some(key) = &target.routing_key {
+        dead.routing_keys = vec![key.clone()];
+        dead.bcc = 0;
+    }
+    dead
+}
+
+/// Whether publishing to the queue would close a cycle that no consumer took part in. Such a message is not published.
+pub(super) fn is_cycle(version: Version, message: &Message, reason: Reason, queue: &str) -> bool {
+    if reason == Reason::Rejected {
+        return false;
+    }
+    if version == Version::V3_10 {
+        return is_cycle_in_header(message, queue);
+    }
+    let Some(position) = message.deaths.iter().position(|death| *death.queue == *queue) else { return false };
+    message.deaths.iter().take(position + 1).all(|death| death.reason != Reason::Rejected)
+}
+
+fn record_in_history(now: Time, entry: &Entry, reason: Reason, queue: &Name) -> Message {
+    let message = &entry.message;
+    let mut dead = (**message).clone();
+    let is_first = dead.deaths.is_empty();
+    let known = dead.deaths.iter().position(|death| death.queue == *queue && death.reason == reason);
+    let death = match known {
+        Some(position) => {
+            let mut death = dead.deaths.remove(position);
+            death.count += 1;
+            death
+        }
+        None => Death {
+            queue: queue.clone(),
+            reason,
+            exchange: message.exchange.clone(),
+            routing_keys: message.shown_routing_keys().to_vec(),
+            count: 1,
+            time: now,
+            original_expiration: message.ttl,
+        },
+    };
+    dead.deaths.insert(0, death);
+    dead.delivery_count = entry.counts.delivery().or(message.delivery_count);
+    let deaths: Vec<_> = dead.deaths.iter().map(|death| AMQPValue::FieldTable(death.table())).collect();
+    let properties = with_headers(&without_expiration(&message.properties), |headers| {
+        headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));
+        if is_first {
+            set_death_headers(headers, "first", reason, queue, &message.exchange);
+        }
+        set_death_headers(headers, "last", reason, queue, &message.exchange);
+    });
+    dead.properties = Arc::new(properties);
+    dead
+}
+
+/// Only 4.x has `x-last-death-*`.
+fn set_death_headers(
+    headers: &mut BTreeMap<ShortString, AMQPValue>,
+    which: &str,
+    reason: Reason,
+    queue: &str,
+    exchange: &str,
+) {
+    for (what, value) in [("reason", reason.as_str()), ("queue", queue), ("exchange", exchange)] {
+        headers.insert(format!("x-{which}-death-{what}").into(), long_string(value));
+    }
+}
+
+fn record_in_header(now: Time, message: &Message, reason: Reason, queue: &Name, target: &Target) -> Message {
+    let mut dead = message.clone();
+    let properties = with_headers(&without_expiration(&message.properties), |headers| {
+        let mut routing_keys = vec![Name::from(message.routing_key())];
+        routing_keys.extend(headers.get("CC").map(strings).unwrap_or_default());
+        let death = Death {
+            queue: queue.clone(),
+            reason,
+            exchange: message.exchange.clone(),
+            routing_keys,
+            count: 1,
+            time: now,
+            original_expiration: message.ttl,
+        };
+        let former = headers.get("x-death").cloned();
+        let deaths = match &former {
+            // A header of another type is replaced.
+            Some(AMQPValue::FieldArray(former)) => add_to_former(death, former),
+            _ => vec![AMQPValue::FieldTable(death.table())],
+        };
+        headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));
+        if former.is_none() {
+            set_death_headers(headers, "first", reason, queue, &message.exchange);
+        }
+        if target.routing_key.is_some() {
+            headers.remove("CC");
+        }
+    });
+    dead.properties = Arc::new(properties);
+    dead
+}
+
+/// Counts a death that is among the former ones, and puts it first.
+fn add_to_former(death: Death, former: &FieldArray) -> Vec<AMQPValue> {
+    let is_same = |value: &AMQPValue| match value {
+        AMQPValue::FieldTable(table) => {
+            string(table, "queue") == Some(&*death.queue) && string(table, "reason") == Some(death.reason.as_str())
+        }
+        _ => false,
+    };
+    let (same, others): (Vec<_>, Vec<_>) = former.as_slice().iter().cloned().partition(is_same);
+    let first = match same.into_iter().next() {
+        Some(AMQPValue::FieldTable(table)) => {
+            let mut fields = table.inner().clone();
+            let count = integer_of(&table, "count").unwrap_or_default() + 1;
+            fields.insert("count".into(), AMQPValue::LongLongInt(count));
+            FieldTable::from(fields)
+        }
+        _ => death.table(),
+    };
+    std::iter::once(AMQPValue::FieldTable(first)).chain(others).collect()
+}
+
+fn is_cycle_in_header(message: &Message, queue: &str) -> bool {
+    let deaths = message.properties.headers().as_ref().and_then(|headers| headers.inner().get("x-death"));
+    let Some(AMQPValue::FieldArray(deaths)) = deaths else { return false };
+    let deaths: Vec<_> = deaths
+        .as_slice()
+        .iter()
+        .map(|death| match death {
+            AMQPValue::FieldTable(table) => Some(table),
+            _ => None,
+        })
+        .collect();
+    let is_of_queue = |table: Option<&FieldTable>| table.and_then(|table| string(table, "queue")) == Some(queue);
+    let Some(position) = deaths.iter().position(|death| is_of_queue(*death)) else { return false };
+    let is_automatic = |table: Option<&FieldTable>| {
+        table.is_some_and(|table| string(table, "reason") != Some(Reason::Rejected.as_str()))
+    };
+    deaths.iter().take(position + 1).all(|death| is_automatic(*death))
+}
+
+impl Death {
+    fn table(&self) -> FieldTable {
+        let keys: Vec<_> = self.routing_keys.iter().map(|key| long_string(key)).collect();
+        let mut table = FieldTable::default();
+        table.insert("count".into(), AMQPValue::LongLongInt(self.count));
+        table.insert("reason".into(), long_string(self.reason.as_str()));
+        table.insert("queue".into(), long_string(&self.queue));
+        table.insert("time".into(), AMQPValue::Timestamp(self.time.as_secs()));
+        table.insert("exchange".into(), long_string(&self.exchange));
+        table.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(keys)));
+        if let Some(expiration) = self.original_expiration {
+            table.insert("original-expiration".into(), long_string(&expiration.as_millis().to_string()));
+        }
+        table
+    }
+}

@@ -1,0 +1,188 @@
+//! The worker that dead-letters at least once: it publishes, waits for each target queue's confirm, and tries again every three minutes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Reason, Target, headers};
+use crate::broker::Broker;
+use crate::message::Message;
+use crate::names::{Name, Publisher, QueueId};
+use crate::protocol::Time;
+use crate::queue::{Command, Entry, Queue};
+
+/// After this time a message that was refused, or had no route, is published again (all versions).
+const RETRY_INTERVAL: Time = Time::from_secs(180);
+
+/// What the worker has published, or could not publish.
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    pending: BTreeMap<u64, Pending>,
+    pub(crate) timer: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    message: Arc<Message>,
+    reason: Reason,
+    /// The routing keys that the message came with.
+    routing_keys: Vec<Name>,
+    published: Option<Time>,
+    unsettled: Vec<QueueId>,
+    refused: Vec<QueueId>,
+    settled: Vec<QueueId>,
+}
+
+impl Worker {
+    /// A target queue took the message. It is done when all have, by then or before.
+    fn settle(&mut self, id: u64, queue: QueueId) -> bool {
+        let Some(pending) = self.pending.get_mut(&id) else { return false };
+        pending.unsettled.retain(|other| *other != queue);
+        pending.refused.retain(|other| *other != queue);
+        pending.settled.push(queue);
+        let is_done = pending.unsettled.is_empty() && pending.refused.is_empty();
+        if is_done {
+            self.pending.remove(&id);
+            if self.pending.is_empty() {
+                self.timer = None;
+            }
+        }
+        is_done
+    }
+
+    fn refuse(&mut self, id: u64, queue: QueueId) {
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.unsettled.retain(|other| *other != queue);
+            pending.refused.push(queue);
+        }
+    }
+
+    /// A target queue is gone. What only waits for it stays until the next try, which finds other routes.
+    pub(crate) fn forget(&mut self, queue: QueueId) {
+        for pending in self.pending.values_mut() {
+            pending.unsettled.retain(|other| *other != queue);
+        }
+    }
+
+    fn set_timer(&mut self, now: Time) {
+        if self.timer.is_none() && !self.pending.is_empty() {
+            self.timer = Some(now + RETRY_INTERVAL);
+        }
+    }
+}
+
+impl Broker {
+    /// Dead-letters at most once: what has no route is gone. A quorum queue that is full takes it all the same.
+    pub(crate) fn dead_letter_once(&mut self, queue: QueueId, reason: Reason, entry: &Entry) {
+        let Some((message, targets)) = self.dead(queue, reason, entry) else { return };
+        for target in targets {
+            self.command(target, Command::Publish(None, message.clone()));
+        }
+    }
+
+    /// The worker gets a message from its queue.
+    pub(crate) fn forward(&mut self, queue: QueueId, id: u64, reason: Reason, entry: &Entry) {
+        let now = self.now;
+        let Some((message, targets)) = self.dead(queue, reason, entry) else { return };
+        let Some(worker) = self.worker(queue) else { return };
+        let pending = Pending {
+            message: message.clone(),
+            reason,
+            routing_keys: entry.message.routing_keys.clone(),
+            published: (!targets.is_empty()).then_some(now),
+            unsettled: targets.clone(),
+            refused: Vec::new(),
+            settled: Vec::new(),
+        };
+        worker.pending.insert(id, pending);
+        worker.set_timer(now);
+        self.publish_dead(queue, id, &message, targets);
+    }
+
+    /// The message as it is dead-lettered, and where it goes.
+    fn dead(&self, queue: QueueId, reason: Reason, entry: &Entry) -> Option<(Arc<Message>, Vec<QueueId>)> {
+        let queue = self.queues.get(&queue)?;
+        let target = target_of(queue)?;
+        let message = headers::dead_letter(self.version, self.now, entry, reason, &queue.name, &target);
+        let mut targets = self.route_message(&message);
+        targets.retain(|queue| !self.closes_cycle(&message, reason, *queue));
+        Some((Arc::new(message), targets))
+    }
+
+    fn publish_dead(&mut self, queue: QueueId, id: u64, message: &Arc<Message>, targets: Vec<QueueId>) {
+        for target in targets {
+            self.command(target, Command::Publish(Some((Publisher::Worker(queue), id)), message.clone()));
+        }
+    }
+
+    /// A target queue has answered the worker.
+    pub(crate) fn answer_worker(&mut self, queue: QueueId, id: u64, target: QueueId, is_taken: bool) {
+        let Some(worker) = self.worker(queue) else { return };
+        if !is_taken {
+            worker.refuse(id, target);
+        } else if worker.settle(id, target) {
+            self.command(queue, Command::SettleDeadLetter(id));
+        }
+    }
+
+    /// Publishes again what was refused or never sent. What waits for the confirm of a quorum queue is not: that is repeated anyhow.
+    pub(crate) fn retry_dead_letters(&mut self, queue: QueueId) {
+        let now = self.now;
+        let Some(target) = self.queues.get(&queue).and_then(target_of) else { return };
+        let Some(worker) = self.worker(queue) else { return };
+        let is_due = |pending: &Pending| pending.published.is_none_or(|time| time + RETRY_INTERVAL <= now);
+        let due: Vec<_> = worker.pending.iter().filter(|(_, pending)| is_due(pending)).map(|(id, _)| *id).collect();
+        if self.has_exchange(&target.exchange) {
+            for id in due {
+                self.retry_dead_letter(queue, id, &target);
+            }
+        }
+        if let Some(worker) = self.worker(queue) {
+            worker.set_timer(now);
+        }
+    }
+
+    fn retry_dead_letter(&mut self, queue: QueueId, id: u64, target: &Target) {
+        let now = self.now;
+        let Some(pending) = self.queues.get(&queue).and_then(|queue| queue.worker.pending.get(&id)) else { return };
+        let mut message = (*pending.message).clone();
+        message.exchange = target.exchange.clone();
+        message.routing_keys = target.routing_key.clone().map_or_else(|| pending.routing_keys.clone(), |key| vec![key]);
+        let routes = self.route_message(&message);
+        let is_done = routes.is_empty() && !pending.settled.is_empty();
+        let open: Vec<_> = routes.into_iter().filter(|route| !pending.settled.contains(route)).collect();
+        let mut targets = open.clone();
+        targets.retain(|route| {
+            let is_repeated =
+                pending.unsettled.contains(route) && !self.queues.get(route).is_some_and(Queue::is_classic);
+            !is_repeated && !self.closes_cycle(&message, pending.reason, *route)
+        });
+        let message = Arc::new(message);
+        let Some(worker) = self.worker(queue) else { return };
+        if is_done {
+            worker.pending.remove(&id);
+            self.command(queue, Command::SettleDeadLetter(id));
+        } else if let Some(pending) = worker.pending.get_mut(&id)
+            && !targets.is_empty()
+        {
+            pending.published = Some(now);
+            pending.message = message.clone();
+            pending.unsettled = open;
+            pending.refused.clear();
+            self.publish_dead(queue, id, &message, targets);
+        }
+    }
+
+    fn closes_cycle(&self, message: &Message, reason: Reason, queue: QueueId) -> bool {
+        self.queues.get(&queue).is_some_and(|queue| headers::is_cycle(self.version, message, reason, &queue.name))
+    }
+
+    fn worker(&mut self, queue: QueueId) -> Option<&mut Worker> {
+        self.touched.insert(queue);
+        self.queues.get_mut(&queue).map(|queue| &mut queue.worker)
+    }
+}
+
+fn target_of(queue: &Queue) -> Option<Target> {
+    let exchange = queue.settings.dead_letter_exchange.clone()?;
+    Some(Target { exchange, routing_key: queue.settings.dead_letter_routing_key.clone() })
+}

@@ -1,0 +1,77 @@
+//! How the broker closes a channel or a connection: reply codes and texts.
+
+/// Why a channel, or its whole connection, is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Exception {
+    pub(crate) code: u16,
+    pub(crate) text: String,
+    /// AMQP calls these hard errors: they end the connection, not only the channel.
+    pub(crate) ends_connection: bool,
+}
+
+impl Exception {
+    fn on_channel(code: u16, name: &str, explanation: &str) -> Self {
+        Self { code, text: reply_text(name, explanation), ends_connection: false }
+    }
+
+    fn on_connection(code: u16, name: &str, explanation: &str) -> Self {
+        Self { code, text: reply_text(name, explanation), ends_connection: true }
+    }
+
+    pub(crate) fn access_refused(explanation: &str) -> Self {
+        Self::on_channel(403, "ACCESS_REFUSED", explanation)
+    }
+
+    pub(crate) fn not_found(explanation: &str) -> Self {
+        Self::on_channel(404, "NOT_FOUND", explanation)
+    }
+
+    pub(crate) fn resource_locked(explanation: &str) -> Self {
+        Self::on_channel(405, "RESOURCE_LOCKED", explanation)
+    }
+
+    pub(crate) fn precondition_failed(explanation: &str) -> Self {
+        Self::on_channel(406, "PRECONDITION_FAILED", explanation)
+    }
+
+    pub(crate) fn frame_error(explanation: &str) -> Self {
+        Self::on_connection(501, "FRAME_ERROR", explanation)
+    }
+
+    pub(crate) fn channel_error(explanation: &str) -> Self {
+        Self::on_connection(504, "CHANNEL_ERROR", explanation)
+    }
+
+    pub(crate) fn not_allowed(explanation: &str) -> Self {
+        Self::on_connection(530, "NOT_ALLOWED", explanation)
+    }
+
+    pub(crate) fn internal_error(explanation: &str) -> Self {
+        Self::on_connection(541, "INTERNAL_ERROR", explanation)
+    }
+
+    pub(crate) fn not_implemented(explanation: &str) -> Self {
+        Self::on_connection(540, "NOT_IMPLEMENTED", explanation)
+    }
+}
+
+/// A reply text is a short string.
+fn reply_text(name: &str, explanation: &str) -> String {
+    let mut text = format!("{name} - {explanation}");
+    if text.len() > 255 {
+        let end = (0..=252).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+/// How RabbitMQ writes the name of a queue in its texts.
+pub(crate) fn queue_in_vhost(name: &str) -> String {
+    format!("queue '{name}' in vhost '/'")
+}
+
+/// How RabbitMQ writes the name of an exchange in its texts.
+pub(crate) fn exchange_in_vhost(name: &str) -> String {
+    format!("exchange '{name}' in vhost '/'")
+}

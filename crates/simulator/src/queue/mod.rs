@@ -1,0 +1,509 @@
+//! A queue: what it holds, who consumes it, and what it does with each command.
+//!
+//! As in RabbitMQ, a quorum queue is a state machine of its own. It takes commands one after the other, and says what follows from
+//! them as effects, which the broker carries out: it knows no exchanges and no other queue. Each concept has a file here. A classic
+//! queue is the same machine, with other answers to a few questions: it keeps no counts, it puts a returned message back to where it
+//! was, and its length limit is exact.
+
+mod backlog;
+mod consumers;
+mod counts;
+mod delayed;
+mod expiry;
+mod limits;
+mod timeouts;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use lapin::types::FieldTable;
+
+use self::backlog::Backlog;
+use self::consumers::Consumers;
+pub(crate) use self::consumers::{Handed, Subscription};
+pub(crate) use self::counts::{Counts, Return};
+use crate::broker::QueueView;
+use crate::dead_letter::{Discards, Reason, Worker};
+use crate::error::{Exception, queue_in_vhost};
+use crate::message::Message;
+use crate::names::{ChannelId, Name, Publisher, QueueId, Tag};
+use crate::policy::Settings;
+use crate::protocol::{ConnectionId, Time, Version};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Quorum,
+    Classic,
+}
+
+/// What a queue was declared with. It is compared when the queue is declared again.
+#[derive(Debug, Clone)]
+pub(crate) struct Declaration {
+    pub(crate) kind: Kind,
+    pub(crate) is_durable: bool,
+    pub(crate) is_auto_delete: bool,
+    /// The connection to which the queue is exclusive.
+    pub(crate) owner: Option<ConnectionId>,
+    pub(crate) arguments: FieldTable,
+}
+
+/// A message in a queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// The order of arrival in this queue.
+    pub(crate) index: u64,
+    pub(crate) message: Arc<Message>,
+    pub(crate) counts: Counts,
+    /// A classic queue has no counts, only this mark.
+    pub(crate) was_delivered: bool,
+    expires: Option<Time>,
+}
+
+impl Entry {
+    fn is_expired(&self, now: Time) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    fn message_id(&self) -> String {
+        self.message.properties.message_id().as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default()
+    }
+}
+
+/// What a consumer does with messages that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    /// They are done with.
+    Ack,
+    /// They go back to the queue.
+    Requeue(Return),
+    /// They are dead-lettered.
+    Discard(Return),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    /// Without a publisher nobody hears whether the message was taken: so it is with dead-lettering at most once.
+    Publish(Option<(Publisher, u64)>, Arc<Message>),
+    Settle(ChannelId, Tag, Vec<u64>, Settlement),
+    Subscribe(Subscription),
+    Cancel(ChannelId, Tag),
+    Get(Subscription),
+    /// A channel is gone, with its consumers and as a publisher.
+    Leave(ChannelId),
+    Purge(ChannelId),
+    Count(ChannelId),
+    /// The dead-letter worker is done with a message.
+    SettleDeadLetter(u64),
+}
+
+/// What a channel waits for. It does nothing else meanwhile.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    Subscribed { tag: Name },
+    Cancelled,
+    Empty,
+    Got { entry: Entry, handed: Handed, left: usize },
+    Purged { messages: usize },
+    Counted { messages: usize, consumers: usize },
+    Refused(Exception),
+}
+
+/// What follows from a command.
+#[derive(Debug, Clone)]
+pub(crate) enum Effect {
+    Answer(ChannelId, Answer),
+    Deliver(Handed, Entry),
+    /// A publish was taken.
+    Taken(Publisher, u64),
+    /// A publish was turned away.
+    Refused(Publisher, u64),
+    /// A delivery was not acked in time (4.3).
+    TimedOut(ChannelId, Tag),
+    /// Dead-lettered at most once: gone from the queue, whatever becomes of it.
+    DeadLetter(Reason, Entry),
+    /// Dead-lettered at least once: the queue keeps it until the worker settles it by this number.
+    Forward(u64, Reason, Entry),
+    /// The last consumer of an auto-delete queue is gone.
+    Unused,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) id: QueueId,
+    pub(crate) name: Name,
+    pub(crate) declaration: Declaration,
+    pub(crate) settings: Settings,
+    version: Version,
+    /// The time of what is being done.
+    now: Time,
+    /// What follows from it.
+    effects: Vec<Effect>,
+    next_index: u64,
+    backlog: Backlog,
+    /// Messages that came back. They are delivered before the others.
+    returns: VecDeque<Entry>,
+    /// Messages that came back and wait for their delayed retry (4.3).
+    delayed: BTreeMap<(Time, u64), Entry>,
+    consumers: Consumers,
+    /// Everybody who has published here, and whether reject-publish turns them away.
+    publishers: BTreeMap<Publisher, bool>,
+    discards: Discards,
+    pub(crate) worker: Worker,
+    /// When somebody was last interested, for `x-expires`.
+    last_active: Time,
+    /// The leader answers nothing until then.
+    silent_until: Option<Time>,
+    /// What came meanwhile.
+    unanswered: VecDeque<Command>,
+}
+
+impl Queue {
+    pub(crate) fn new(id: QueueId, name: Name, now: Time, declaration: Declaration, settings: Settings) -> Self {
+        let version = settings.version;
+        Self {
+            id,
+            name,
+            consumers: Consumers::new(version, settings.is_single_active_consumer),
+            declaration,
+            settings,
+            version,
+            now,
+            effects: Vec::new(),
+            next_index: 0,
+            backlog: Backlog::new(version),
+            returns: VecDeque::new(),
+            delayed: BTreeMap::new(),
+            publishers: BTreeMap::new(),
+            discards: Discards::default(),
+            worker: Worker::default(),
+            last_active: now,
+            silent_until: None,
+            unanswered: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn is_classic(&self) -> bool {
+        self.declaration.kind == Kind::Classic
+    }
+
+    /// How many messages are ready, which is what `queue.declare` says.
+    pub(crate) fn ready(&self) -> usize {
+        self.returns.len() + self.backlog.len()
+    }
+
+    pub(crate) fn consumer_count(&self) -> usize {
+        self.consumers.count(self.is_classic())
+    }
+
+    /// What has followed since the last call.
+    pub(crate) fn take_effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
+    /// Takes a command, now or when the leader answers again.
+    pub(crate) fn command(&mut self, now: Time, command: Command) {
+        if self.silent_until.is_some() {
+            self.unanswered.push_back(command);
+        } else {
+            self.change(now, |queue| queue.apply(command));
+        }
+    }
+
+    /// Whatever happens to a queue: then it delivers what it can, and drops what is too much.
+    fn change(&mut self, now: Time, change: impl FnOnce(&mut Self)) {
+        self.now = now;
+        let was_below = self.is_below_soft_limit();
+        let consumers = self.consumers.len();
+        change(self);
+        self.hand_out();
+        self.enforce_limits(was_below);
+        if self.consumers.len() < consumers {
+            self.last_active = now;
+            if self.declaration.is_auto_delete && self.consumers.len() == 0 {
+                self.effects.push(Effect::Unused);
+            }
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
+        match command {
+            Command::Publish(publisher, message) => self.publish(publisher, message),
+            Command::Settle(channel, tag, deliveries, settlement) => {
+                self.settle(channel, &tag, &deliveries, settlement)
+            }
+            Command::Subscribe(subscription) => self.subscribe(subscription),
+            Command::Cancel(channel, tag) => {
+                self.consumers.cancel(channel, &tag);
+                self.answer(channel, Answer::Cancelled);
+            }
+            Command::Get(subscription) => self.get(subscription),
+            Command::Leave(channel) => self.leave(channel),
+            Command::Purge(channel) => self.purge(channel),
+            Command::Count(channel) => {
+                let answer = Answer::Counted { messages: self.ready(), consumers: self.consumer_count() };
+                self.answer(channel, answer);
+            }
+            Command::SettleDeadLetter(id) => self.discards.settle(id),
+        }
+    }
+
+    fn answer(&mut self, channel: ChannelId, answer: Answer) {
+        self.effects.push(Effect::Answer(channel, answer));
+    }
+
+    fn publish(&mut self, publisher: Option<(Publisher, u64)>, message: Arc<Message>) {
+        if self.turns_away(publisher.map(|(publisher, _)| publisher)) {
+            if let Some((publisher, sequence)) = publisher {
+                self.effects.push(Effect::Refused(publisher, sequence));
+            }
+            return;
+        }
+        let entry = Entry {
+            index: self.next_index(),
+            counts: Counts::of_arrival(message.delivery_count.filter(|_| !self.is_classic())),
+            was_delivered: false,
+            expires: self.expiry_of(&message),
+            message,
+        };
+        self.backlog.push(entry, self.is_classic());
+        if let Some((publisher, sequence)) = publisher {
+            self.effects.push(Effect::Taken(publisher, sequence));
+        }
+    }
+
+    fn next_index(&mut self) -> u64 {
+        self.next_index += 1;
+        self.next_index
+    }
+
+    /// Settles messages of a consumer. Those that it does not hold are ignored: they timed out, or were purged with their queue.
+    fn settle(&mut self, channel: ChannelId, tag: &Tag, deliveries: &[u64], settlement: Settlement) {
+        let order = self.order_of_return(deliveries, settlement);
+        for entry in self.consumers.settle(channel, tag, deliveries, &order) {
+            match settlement {
+                Settlement::Ack => {}
+                Settlement::Requeue(how) => self.give_back(entry, how),
+                Settlement::Discard(how) => {
+                    let mut entry = entry;
+                    entry.counts.count_discard(self.version, how);
+                    self.dead_letter(Reason::Rejected, entry);
+                }
+            }
+        }
+    }
+
+    /// In which order messages come back that are returned together: as the consumer gave them back. 3.10 takes them from a map,
+    /// which Erlang keeps in order up to 32 keys only. The real order of more is as arbitrary as this one, though another.
+    fn order_of_return(&self, deliveries: &[u64], settlement: Settlement) -> Vec<u64> {
+        let mut order = deliveries.to_vec();
+        let is_return = matches!(settlement, Settlement::Requeue(_));
+        if self.version == Version::V3_10 && is_return && self.settings.delivery_limit.is_some() && order.len() > 32 {
+            order.sort_by_key(|delivery| delivery.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17));
+        }
+        order
+    }
+
+    /// A message comes back: to the head, to the end, later, or to the dead-letter exchange.
+    fn give_back(&mut self, mut entry: Entry, how: Return) {
+        if self.is_classic() {
+            entry.was_delivered = true;
+            return self.backlog.push_by_index(entry);
+        }
+        entry.counts.count_return(self.version, how);
+        let limit = self.settings.delivery_limit;
+        if entry.counts.is_over(self.version, limit) {
+            return self.dead_letter(Reason::DeliveryLimit, entry);
+        }
+        // Without a limit, 3.10 and 4.0 append a message that a consumer gave back; one of a lost channel stays at the head.
+        if limit.is_none() && self.version <= Version::V4_0 && matches!(how, Return::Nack | Return::Reject) {
+            entry.index = self.next_index();
+            return self.backlog.push_requeued(entry);
+        }
+        match self.ready_again(&entry, how) {
+            Some(time) => _ = self.delayed.insert((time, entry.index), entry),
+            None => self.returns.push_back(entry),
+        }
+    }
+
+    fn dead_letter(&mut self, reason: Reason, entry: Entry) {
+        if self.is_at_least_once() && reason != Reason::MaxLength {
+            self.discards.push(reason, entry);
+        } else if self.settings.dead_letter_exchange.is_some() {
+            self.effects.push(Effect::DeadLetter(reason, entry));
+        }
+    }
+
+    fn is_at_least_once(&self) -> bool {
+        self.settings.is_at_least_once && self.settings.dead_letter_exchange.is_some()
+    }
+
+    fn subscribe(&mut self, subscription: Subscription) {
+        let channel = subscription.channel;
+        if self.is_classic() && self.consumers.is_refused(&subscription) {
+            let text = format!("{} in exclusive use", queue_in_vhost(&self.name));
+            return self.answer(channel, Answer::Refused(Exception::access_refused(&text)));
+        }
+        if let Tag::Subscription(tag) = &subscription.tag {
+            self.answer(channel, Answer::Subscribed { tag: tag.clone() });
+        }
+        self.consumers.subscribe(subscription);
+    }
+
+    fn get(&mut self, subscription: Subscription) {
+        self.last_active = self.now;
+        self.expire();
+        let handed = subscription.handed();
+        let channel = handed.channel;
+        let answer = match self.take_next() {
+            None => Answer::Empty,
+            Some(entry) => {
+                if !handed.is_no_ack {
+                    self.consumers.hold_for_get(self.now, subscription, entry.clone());
+                }
+                Answer::Got { entry, handed, left: self.ready() }
+            }
+        };
+        self.answer(channel, answer);
+    }
+
+    /// A channel is gone: everything that it held comes back, in its order.
+    fn leave(&mut self, channel: ChannelId) {
+        self.publishers.remove(&Publisher::Channel(channel));
+        for entry in self.consumers.leave(channel) {
+            self.give_back(entry, Return::Lost);
+        }
+    }
+
+    fn purge(&mut self, channel: ChannelId) {
+        let mut messages = self.ready() + self.delayed.len();
+        self.backlog = Backlog::new(self.version);
+        self.returns.clear();
+        self.delayed.clear();
+        // Seen in the source of 4.3: there a purge takes what waits for dead-lettering as well.
+        if self.version >= Version::V4_3 {
+            messages += self.discards.len();
+            self.discards.clear();
+        }
+        self.answer(channel, Answer::Purged { messages });
+    }
+
+    fn hand_out(&mut self) {
+        self.consumers.activate_next();
+        loop {
+            self.expire();
+            if self.ready() == 0 || !self.consumers.has_next() {
+                break;
+            }
+            let Some(entry) = self.take_next() else { break };
+            let Some(handed) = self.consumers.deliver(self.now, &entry, self.is_classic()) else { break };
+            self.effects.push(Effect::Deliver(handed, entry));
+        }
+        if self.is_at_least_once() {
+            self.discards.hand_out(&mut self.effects);
+        }
+    }
+
+    fn take_next(&mut self) -> Option<Entry> {
+        self.returns.pop_front().or_else(|| self.backlog.take_next())
+    }
+
+    /// What the management API shows.
+    pub(crate) fn view(&self) -> QueueView {
+        QueueView {
+            ready: self.returns.iter().chain(self.backlog.iter()).map(Entry::message_id).collect(),
+            unacked: self.consumers.held().map(Entry::message_id).collect(),
+            dead_lettering: self.discards.iter().map(Entry::message_id).collect(),
+            delayed: self.delayed.values().map(Entry::message_id).collect(),
+        }
+    }
+
+    /// The settings have changed with a policy. What was kept for dead-lettering at least once is lost if that ends.
+    pub(crate) fn configure(&mut self, now: Time, settings: Settings) {
+        self.change(now, |queue| {
+            let was_at_least_once = queue.is_at_least_once();
+            queue.settings = settings;
+            if was_at_least_once && !queue.is_at_least_once() {
+                queue.discards = Discards::default();
+                queue.worker = Worker::default();
+            }
+        });
+    }
+
+    /// The leader answers nothing until then.
+    pub(crate) fn silence(&mut self, until: Time) {
+        self.silent_until = Some(until);
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent_until.is_some()
+    }
+
+    /// A question for the counts is given up. Returns whether there was one.
+    pub(crate) fn forget_count(&mut self, channel: ChannelId) -> bool {
+        let is_asking = |command: &Command| matches!(command, Command::Count(asking) if *asking == channel);
+        let position = self.unanswered.iter().position(is_asking);
+        position.and_then(|position| self.unanswered.remove(position)).is_some()
+    }
+
+    /// Publishes that were not taken before the queue was deleted. The broker confirms them.
+    pub(crate) fn unanswered_publishes(&self) -> impl Iterator<Item = (Publisher, u64)> {
+        self.unanswered.iter().filter_map(|command| match command {
+            Command::Publish(publisher, _) => *publisher,
+            _ => None,
+        })
+    }
+
+    /// Channels that wait for an answer of this queue.
+    pub(crate) fn waiting_channels(&self) -> impl Iterator<Item = ChannelId> {
+        self.unanswered.iter().filter_map(|command| match command {
+            Command::Subscribe(subscription) | Command::Get(subscription) => Some(subscription.channel),
+            Command::Cancel(channel, _) | Command::Purge(channel) | Command::Count(channel) => Some(*channel),
+            _ => None,
+        })
+    }
+
+    /// Everyone who has a subscription.
+    pub(crate) fn subscribers(&self) -> Vec<(ChannelId, Name)> {
+        self.consumers.subscribers()
+    }
+
+    /// The node starts again: its channels are gone, and a classic queue has lost what is not persistent.
+    pub(crate) fn restart(&mut self, now: Time) {
+        self.silent_until = None;
+        self.unanswered.clear();
+        self.change(now, |queue| {
+            for channel in queue.consumers.channels() {
+                queue.leave(channel);
+            }
+            queue.publishers.clear();
+            queue.worker = Worker::default();
+            queue.discards.restart();
+            if queue.is_classic() {
+                queue.backlog.retain(|entry| entry.message.is_persistent());
+            }
+        });
+    }
+
+    /// When the queue has something to do by itself.
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        let delayed = self.delayed.first_key_value().map(|(&(time, _), _)| time);
+        let timers = [self.next_expiry(), delayed, self.next_timeout(), self.worker.timer, self.unused_until()];
+        self.silent_until.or_else(|| timers.into_iter().flatten().min())
+    }
+
+    /// Does what is due, apart from the worker's retries.
+    pub(crate) fn pass_time(&mut self, now: Time) {
+        if self.silent_until.is_some_and(|until| until <= now) {
+            self.silent_until = None;
+            for command in std::mem::take(&mut self.unanswered) {
+                self.change(now, |queue| queue.apply(command));
+            }
+        }
+        if self.silent_until.is_none() {
+            self.change(now, |queue| {
+                queue.promote_delayed();
+                queue.time_out();
+            });
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Declaring, deleting and binding queues and exchanges.
+
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use crate::arguments;
+use crate::broker::{Broker, Timer};
+use crate::error::{Exception, exchange_in_vhost, queue_in_vhost};
+use crate::exchange::{Destination, Exchange, ExchangeType};
+use crate::headers::string;
+use crate::names::{ChannelId, Name, Publisher, QueueId};
+use crate::permissions::{Access, Resource};
+use crate::policy::Settings;
+use crate::protocol::{Event, Method, Time, Version};
+use crate::queue::{Answer, Command, Declaration, Effect, Kind, Queue};
+use crate::subscribe::count;
+
+/// How long a declaration waits for the counts of a queue whose leader does not answer.
+const COUNT_TIMEOUT: Time = Time::from_millis(250);
+
+impl Broker {
+    /// Methods about queues and exchanges.
+    pub(crate) fn change_topology(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
+        match method {
+            Method::DeclareQueue { queue, is_passive: true, .. } => return self.look_at_queue(id, &queue),
+            Method::DeclareQueue { queue, is_durable, is_exclusive, is_auto_delete, arguments, .. } => {
+                let owner = self.channels.get(&id).map(|channel| channel.connection).filter(|_| is_exclusive);
+                let declaration = Declaration {
+                    kind: arguments::kind_of(queue.as_str(), &arguments)?,
+                    is_durable: is_durable && !is_exclusive,
+                    is_auto_delete,
+                    owner,
+                    arguments,
+                };
+                return self.declare_queue(id, &queue, declaration);
+            }
+            Method::DeleteQueue { queue, if_unused, if_empty } => {
+                let messages = self.delete_queue_for(id, &queue, if_unused, if_empty)?;
+                self.send_on(id, Event::Deleted { messages: count(messages) });
+                return Ok(());
+            }
+            Method::PurgeQueue { queue } => {
+                let queue = self.expand_queue_name(id, &queue)?;
+                self.check_access(id, Access::Read, Resource::Queue(&queue))?;
+                let queue = self.accessible_queue(id, &queue)?;
+                self.ask(id, queue, Command::Purge(id));
+                return Ok(());
+            }
+            Method::BindQueue { queue, exchange, routing_key, arguments } => {
+                let queue = self.expand_queue_name(id, &queue)?;
+                self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), Some(&arguments))?;
+                self.accessible_queue(id, &queue)?;
+                self.bind(exchange.as_str(), Destination::Queue(queue), &routing_key, arguments);
+            }
+            Method::UnbindQueue { queue, exchange, routing_key, arguments } => {
+                let queue = self.expand_queue_name(id, &queue)?;
+                self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), None)?;
+                self.unbind(exchange.as_str(), &Destination::Queue(queue), routing_key.as_str(), &arguments);
+            }
+            Method::BindExchange { destination, source, routing_key, arguments } => {
+                let resource = Resource::Exchange(destination.as_str());
+                self.check_binding(id, resource, source.as_str(), Some(&arguments))?;
+                self.existing_exchange(destination.as_str())?;
+                let destination = Destination::Exchange(Name::from(destination.as_str()));
+                self.bind(source.as_str(), destination, &routing_key, arguments);
+            }
+            Method::DeclareExchange { exchange, is_passive: true, .. } => {
+                check_not_default(exchange.as_str())?;
+                self.check_any_access(id, Resource::Exchange(exchange.as_str()))?;
+                self.existing_exchange(exchange.as_str())?;
+            }
+            Method::DeclareExchange { exchange, kind, is_durable, is_auto_delete, is_internal, arguments, .. } => {
+                let kind = ExchangeType::from_name(&kind)
+                    .ok_or_else(|| Exception::precondition_failed(&format!("unknown exchange type '{kind}'")))?;
+                let declared = Exchange::new(kind, is_durable, is_auto_delete, is_internal, arguments);
+                self.declare_exchange(id, exchange.as_str(), declared)?;
+            }
+            Method::DeleteExchange { exchange, if_unused } => self.delete_exchange(id, exchange.as_str(), if_unused)?,
+            // Every other method is handled by the channel.
+            _ => return Ok(()),
+        }
+        self.send_on(id, Event::Done);
+        Ok(())
+    }
+
+    fn look_at_queue(&mut self, id: ChannelId, queue: &ShortString) -> Result<(), Exception> {
+        let name = queue.as_str();
+        self.check_any_access(id, Resource::Queue(name))?;
+        let queue = self.accessible_queue(id, name)?;
+        self.count(id, queue);
+        Ok(())
+    }
+
+    /// Asks a queue for its counts, but not for long.
+    fn count(&mut self, id: ChannelId, queue: QueueId) {
+        if self.queues.get(&queue).is_some_and(Queue::is_silent) {
+            self.set_timer(self.now + COUNT_TIMEOUT, Timer::Count(id, queue));
+        }
+        self.ask(id, queue, Command::Count(id));
+    }
+
+    fn declare_queue(&mut self, id: ChannelId, queue: &ShortString, declaration: Declaration) -> Result<(), Exception> {
+        let version = self.version;
+        let name = match queue.as_str() {
+            "" if declaration.kind == Kind::Quorum => {
+                let text = "Cannot declare a server-named queue for type rabbit_quorum_queue";
+                return Err(Exception::precondition_failed(text));
+            }
+            "" => Name::from(format!("amq.gen-{}", self.next_number())),
+            name => Name::from(name),
+        };
+        if queue.as_str().starts_with("amq.") {
+            let text = format!("queue name '{queue}' contains reserved prefix 'amq.*'");
+            return Err(Exception::access_refused(&text));
+        }
+        self.check_access(id, Access::Configure, Resource::Queue(&name))?;
+        if let Some(&existing) = self.queue_names.get(&name) {
+            let Some(current) = self.queues.get(&existing).map(|queue| queue.declaration.clone()) else {
+                return Ok(());
+            };
+            if current.owner != declaration.owner {
+                return Err(locked(&name));
+            }
+            arguments::check_again(version, &name, &current, &declaration)?;
+            let now = self.now;
+            if let Some(queue) = self.queues.get_mut(&existing) {
+                queue.touch(now);
+            }
+            self.count(id, existing);
+            return Ok(());
+        }
+        if let Some(exchange) = string(&declaration.arguments, "x-dead-letter-exchange") {
+            self.check_access(id, Access::Read, Resource::Queue(&name))?;
+            self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
+        }
+        arguments::check(version, &name, &declaration)?;
+        if version >= Version::V4_3 && !declaration.is_durable && declaration.owner.is_none() {
+            return Err(Exception::internal_error("Feature `transient_nonexcl_queues` is deprecated."));
+        }
+        let queue = self.add_queue(name, declaration);
+        self.send_counts(id, queue, 0, 0);
+        Ok(())
+    }
+
+    fn add_queue(&mut self, name: Name, declaration: Declaration) -> QueueId {
+        let id = QueueId(self.next_number());
+        if let Some(connection) = declaration.owner.and_then(|owner| self.connections.get_mut(&owner)) {
+            connection.exclusive_queues.push(id);
+        }
+        let settings = self.settings_of(&name, &declaration);
+        self.queue_names.insert(name.clone(), id);
+        let queue = Queue::new(id, name, self.now, declaration, settings);
+        self.queues.insert(id, queue);
+        self.touched.insert(id);
+        id
+    }
+
+    pub(crate) fn settings_of(&self, name: &str, declaration: &Declaration) -> Settings {
+        Settings::new(self.version, declaration.kind, &declaration.arguments, self.policies.get(name))
+    }
+
+    fn delete_queue_for(
+        &mut self,
+        id: ChannelId,
+        queue: &ShortString,
+        if_unused: bool,
+        if_empty: bool,
+    ) -> Result<usize, Exception> {
+        let name = self.expand_queue_name(id, queue)?;
+        self.check_access(id, Access::Configure, Resource::Queue(&name))?;
+        if !self.queue_names.contains_key(&name) {
+            return Ok(0);
+        }
+        let queue = self.accessible_queue(id, &name)?;
+        if let Some(queue) = self.queues.get(&queue) {
+            let name = queue_in_vhost(&name);
+            if !queue.is_classic() && (if_unused || if_empty) {
+                let flag = if if_unused { "if-unused" } else { "if-empty" };
+                return Err(Exception::not_implemented(&format!(
+                    "cannot delete {name}. queue.delete operations with {flag} flag set are not supported by quorum queues"
+                )));
+            }
+            if if_unused && queue.consumer_count() > 0 {
+                return Err(Exception::precondition_failed(&format!("{name} in use")));
+            }
+            if if_empty && queue.ready() > 0 {
+                return Err(Exception::precondition_failed(&format!("{name} not empty")));
+            }
+        }
+        Ok(self.remove_queue(queue))
+    }
+
+    /// Deletes a queue: its bindings go, its subscribers are told, and what was published to it counts as taken.
+    pub(crate) fn remove_queue(&mut self, id: QueueId) -> usize {
+        let Some(queue) = self.queues.remove(&id) else { return 0 };
+        self.queue_names.remove(&queue.name);
+        self.remove_bindings_to(&Destination::Queue(queue.name.clone()));
+        for (channel, tag) in queue.subscribers() {
+            self.end_subscription(channel, &tag);
+        }
+        for (publisher, sequence) in queue.unanswered_publishes() {
+            // A dead-letter worker does not count on it, and looks for other routes when it tries again.
+            if let Publisher::Channel(_) = publisher {
+                self.effects.push_back((id, Effect::Taken(publisher, sequence)));
+            }
+        }
+        for channel in queue.waiting_channels() {
+            let answer = Answer::Refused(Exception::not_found(&format!("no {}", queue_in_vhost(&queue.name))));
+            self.effects.push_back((id, Effect::Answer(channel, answer)));
+        }
+        for other in self.queues.values_mut() {
+            other.worker.forget(id);
+        }
+        queue.ready()
+    }
+
+    /// Whatever led there leads there no more; an exchange that is deleted with its last binding may go with it.
+    fn remove_bindings_to(&mut self, destination: &Destination) {
+        let mut unused = Vec::new();
+        for (name, exchange) in &mut self.exchanges {
+            if exchange.unbind_all(destination) && exchange.is_auto_delete && !exchange.is_bound() {
+                unused.push(name.clone());
+            }
+        }
+        for name in unused {
+            self.remove_exchange(&name);
+        }
+    }
+
+    pub(crate) fn remove_exchange(&mut self, name: &Name) {
+        self.exchanges.remove(name);
+        self.remove_bindings_to(&Destination::Exchange(name.clone()));
+    }
+
+    /// The queue of that name, unless another connection has it for itself.
+    pub(crate) fn accessible_queue(&self, id: ChannelId, name: &str) -> Result<QueueId, Exception> {
+        let queue = self.queue_names.get(name).and_then(|id| self.queues.get(id));
+        let Some(queue) = queue else { return Err(Exception::not_found(&format!("no {}", queue_in_vhost(name)))) };
+        let connection = self.channels.get(&id).map(|channel| channel.connection);
+        if queue.declaration.owner.is_some() && queue.declaration.owner != connection {
+            return Err(locked(name));
+        }
+        Ok(queue.id)
+    }
+
+    /// An empty queue name stands for the queue that was declared last on the channel.
+    pub(crate) fn expand_queue_name(&self, id: ChannelId, name: &ShortString) -> Result<Name, Exception> {
+        if !name.as_str().is_empty() {
+            return Ok(Name::from(name.as_str()));
+        }
+        let last = self.channels.get(&id).map(|channel| channel.last_declared.as_str()).unwrap_or_default();
+        if last.is_empty() {
+            return Err(Exception::not_found("no previously declared queue"));
+        }
+        Ok(Name::from(last))
+    }
+
+    pub(crate) fn existing_exchange(&self, name: &str) -> Result<&Exchange, Exception> {
+        self.exchanges.get(name).ok_or_else(|| Exception::not_found(&format!("no {}", exchange_in_vhost(name))))
+    }
+
+    fn declare_exchange(&mut self, id: ChannelId, name: &str, declared: Exchange) -> Result<(), Exception> {
+        check_not_default(name)?;
+        self.check_access(id, Access::Configure, Resource::Exchange(name))?;
+        let Some(current) = self.exchanges.get(name) else {
+            if name.starts_with("amq.") {
+                let text = format!("exchange name '{name}' contains reserved prefix 'amq.*'");
+                return Err(Exception::access_refused(&text));
+            }
+            if let Some(alternate) = declared.alternate() {
+                self.check_access(id, Access::Read, Resource::Exchange(name))?;
+                self.check_access(id, Access::Write, Resource::Exchange(alternate))?;
+            }
+            self.exchanges.insert(Name::from(name), declared);
+            return Ok(());
+        };
+        let what = exchange_in_vhost(name);
+        if current.kind != declared.kind {
+            let (received, current) = (format!("'{}'", declared.kind.name()), format!("'{}'", current.kind.name()));
+            return Err(arguments::inequivalent("type", &what, &received, &current));
+        }
+        arguments::compare_flag(&what, "durable", current.is_durable, declared.is_durable)?;
+        arguments::compare_flag(&what, "auto_delete", current.is_auto_delete, declared.is_auto_delete)?;
+        arguments::compare_flag(&what, "internal", current.is_internal, declared.is_internal)?;
+        let alternate = "alternate-exchange";
+        let (current, received) = (&current.arguments, &declared.arguments);
+        arguments::compare(&what, alternate, current.inner().get(alternate), received.inner().get(alternate))
+    }
+
+    fn delete_exchange(&mut self, id: ChannelId, name: &str, if_unused: bool) -> Result<(), Exception> {
+        check_not_default(name)?;
+        if name.starts_with("amq.") {
+            let text = format!("deletion of system {} not allowed", exchange_in_vhost(name));
+            return Err(Exception::access_refused(&text));
+        }
+        self.check_access(id, Access::Configure, Resource::Exchange(name))?;
+        if if_unused && self.exchanges.get(name).is_some_and(Exchange::is_bound) {
+            return Err(Exception::precondition_failed(&format!("{} in use", exchange_in_vhost(name))));
+        }
+        self.remove_exchange(&Name::from(name));
+        Ok(())
+    }
+
+    /// Binding needs to write to the destination and to read from the source.
+    fn check_binding(
+        &self,
+        id: ChannelId,
+        destination: Resource<'_>,
+        source: &str,
+        arguments: Option<&FieldTable>,
+    ) -> Result<(), Exception> {
+        self.check_access(id, Access::Write, destination)?;
+        if let Resource::Exchange(destination) = destination {
+            check_not_default(destination)?;
+        }
+        check_not_default(source)?;
+        self.check_access(id, Access::Read, Resource::Exchange(source))?;
+        // A binding that is removed need not exist, nor its ends.
+        let Some(arguments) = arguments else { return Ok(()) };
+        let exchange = self.existing_exchange(source)?;
+        match arguments.inner().get("x-match").filter(|_| exchange.kind == ExchangeType::Headers) {
+            None => Ok(()),
+            Some(AMQPValue::LongString(text))
+                if [&b"all"[..], b"any", b"all-with-x", b"any-with-x"].contains(&text.as_bytes()) =>
+            {
+                Ok(())
+            }
+            Some(AMQPValue::LongString(text)) => Err(Exception::precondition_failed(&format!(
+                "Invalid x-match field value <<\"{text}\">>; expected all, any, all-with-x, or any-with-x"
+            ))),
+            Some(_) => Err(Exception::precondition_failed("Invalid x-match field type; expected longstr")),
+        }
+    }
+
+    fn bind(&mut self, source: &str, destination: Destination, key: &ShortString, arguments: FieldTable) {
+        if let Some(exchange) = self.exchanges.get_mut(source) {
+            exchange.bind(destination, Name::from(key.as_str()), arguments);
+        }
+    }
+
+    fn unbind(&mut self, source: &str, destination: &Destination, key: &str, arguments: &FieldTable) {
+        let Some(exchange) = self.exchanges.get_mut(source) else { return };
+        let was_bound = exchange.is_bound();
+        exchange.unbind(destination, key, arguments);
+        if was_bound && exchange.is_auto_delete && !exchange.is_bound() {
+            self.remove_exchange(&Name::from(source));
+        }
+    }
+
+    pub(crate) fn has_exchange(&self, name: &str) -> bool {
+        name.is_empty() || self.exchanges.contains_key(name)
+    }
+}
+
+fn check_not_default(exchange: &str) -> Result<(), Exception> {
+    if exchange.is_empty() {
+        return Err(Exception::access_refused("operation not permitted on the default exchange"));
+    }
+    Ok(())
+}
+
+fn locked(queue: &str) -> Exception {
+    Exception::resource_locked(&format!(
+        "cannot obtain exclusive access to locked {}. It could be originally declared on another connection or the exclusive \
+         property value does not match that of the original declaration.",
+        queue_in_vhost(queue)
+    ))
+}

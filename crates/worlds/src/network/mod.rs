@@ -1,0 +1,132 @@
+//! The network between the processes of a world and its broker.
+//!
+//! Everything that is sent travels for a while, in order within its connection and direction. A connection can be cut, can fall silent,
+//! and can be refused.
+
+mod channel;
+mod connection;
+mod dialer;
+mod errors;
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rehop_simulator::{Broker, ConnectionId, Time};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub(crate) use dialer::Dialer;
+use state::State;
+pub use state::{LateCopy, Weather};
+
+/// A process of a world: one run of a service or a tool, from its start to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process(pub u32);
+
+/// The network and the broker at its other end. It belongs to the runtime in which it was made, and ends with it.
+#[derive(Clone)]
+pub struct Network(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    epoch: Instant,
+    /// Something is due sooner than the pump believes.
+    sooner: Notify,
+}
+
+impl Network {
+    /// Connects processes to this broker. What the weather leaves open follows from the seed.
+    pub fn new(broker: Broker, weather: Weather, seed: u64) -> Self {
+        let state = Mutex::new(State::new(broker, weather, seed));
+        let network = Self(Arc::new(Shared { state, epoch: Instant::now(), sooner: Notify::new() }));
+        let pumped = network.clone();
+        tokio::spawn(async move { pumped.pump().await });
+        network
+    }
+
+    /// The time since the world began.
+    pub fn now(&self) -> Time {
+        self.0.epoch.elapsed()
+    }
+
+    /// Does something to the broker, or reads it.
+    pub fn broker<T>(&self, act: impl FnOnce(&mut Broker, Time) -> T) -> T {
+        self.change(|state, now| {
+            let result = act(&mut state.broker, now);
+            state.collect(now);
+            result
+        })
+    }
+
+    /// The connections of a process that the broker knows, in the order in which they were opened.
+    pub fn connections(&self, process: Process) -> Vec<ConnectionId> {
+        self.change(|state, _| state.connections_of(process))
+    }
+
+    /// Cuts a connection: both ends notice at once, and what is under way is lost.
+    pub fn cut(&self, connection: ConnectionId) {
+        self.change(|state, now| state.cut(connection, now));
+    }
+
+    /// A connection falls silent: nothing passes any more. Its client notices after `client`, the broker after `broker`, as by missing
+    /// heartbeats.
+    pub fn silence(&self, connection: ConnectionId, client: Duration, broker: Duration) {
+        self.change(|state, now| state.silence(connection, now + client, now + broker));
+    }
+
+    /// A process is gone: the broker notices the end of its connections after `noticed`, and the process notices nothing any more.
+    pub fn kill(&self, process: Process, noticed: Duration) {
+        self.change(|state, now| state.kill(process, now + noticed));
+    }
+
+    /// The copies that were sent although the channel of their original was gone, since the last call.
+    pub fn take_late_copies(&self) -> Vec<LateCopy> {
+        self.change(|state, _| state.take_late_copies())
+    }
+
+    /// Until then, no connection can be opened.
+    pub fn refuse_connections(&self, until: Time) {
+        self.change(|state, _| state.refused_until = until);
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State, Time) -> T) -> T {
+        let now = self.now();
+        let mut state = self.lock();
+        let result = change(&mut state, now);
+        let is_sooner = state.next_due().is_some_and(|due| state.sleeping_until.is_none_or(|until| due < until));
+        drop(state);
+        if is_sooner {
+            self.0.sooner.notify_one();
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delivers what is due, for as long as the runtime lives.
+    async fn pump(&self) {
+        loop {
+            let due = {
+                let mut state = self.lock();
+                state.advance(self.now());
+                state.sleeping_until = state.next_due();
+                state.sleeping_until
+            };
+            tokio::select! {
+                biased;
+                () = self.0.sooner.notified() => {}
+                () = sleep_until(due.map(|due| self.0.epoch + due)) => {}
+            }
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,197 @@
+//! A world's plan: what is consumed how, what is published when, what each attempt does, and what breaks. Plain data.
+
+use std::fmt;
+use std::time::Duration;
+
+use rehop::settings::{Order, WaitStrategy};
+use rehop_simulator::{Time, Version};
+
+use crate::network::Weather;
+
+/// Everything that is decided before a world begins. The same scenario and seed give the same run, event for event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// What the network's delays and the service's own randomness follow from.
+    pub seed: u64,
+    /// The broker's release.
+    pub version: Version,
+    /// How the network behaves while nothing breaks.
+    pub weather: Weather,
+    /// How many processes run the service.
+    pub processes: usize,
+    /// How long a process that stops may take.
+    pub grace: Duration,
+    /// The queues that each of them consumes.
+    pub queues: Vec<QueuePlan>,
+    /// What is published, in the order of the times.
+    pub messages: Vec<MessagePlan>,
+    /// What breaks, in the order of the times.
+    pub faults: Vec<Fault>,
+}
+
+/// How a queue is consumed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueuePlan {
+    /// Its name.
+    pub name: String,
+    /// How its messages wait.
+    pub strategy: WaitStrategy,
+    /// Whether its messages are kept in order.
+    pub order: Order,
+    /// The most handlers of a process at a time.
+    pub concurrency: u16,
+    /// The most deliveries that a process holds.
+    pub prefetch: u16,
+    /// How often a message may come again before the broker parks it.
+    pub delivery_limit: u32,
+    /// Retries at once.
+    pub immediate: u32,
+    /// Waits after that.
+    pub delays: Vec<Duration>,
+    /// How long an attempt may take.
+    pub handler_timeout: Duration,
+}
+
+/// A message, and what its attempts do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessagePlan {
+    /// When it is published.
+    pub at: Time,
+    /// To which of the queues.
+    pub queue: usize,
+    /// Its routing key in an ordered queue is this number.
+    pub key: u8,
+    /// After how long it is worthless.
+    pub deadline: Option<Duration>,
+    /// The attempts, one after the other. Every further one does what the last does.
+    pub attempts: Vec<AttemptPlan>,
+}
+
+/// What one attempt does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttemptPlan {
+    /// How long the handler runs.
+    pub runs: Duration,
+    /// How it ends.
+    pub ends: Ending,
+}
+
+/// How a handler ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It succeeds.
+    Succeeds,
+    /// It fails, and may work later.
+    Fails,
+    /// It fails, and asks for the next attempt at once.
+    Requeues,
+    /// It fails for good.
+    FailsForGood,
+    /// It asks to wait, which is no failure.
+    Defers(Duration),
+    /// It gives the message up.
+    Discards,
+    /// It panics.
+    Panics,
+    /// It never ends by itself.
+    Hangs,
+    /// It ends its process, as an abort does.
+    Kills,
+}
+
+/// Something that breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// What breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// A connection of a process is cut.
+    Cut {
+        /// The process.
+        process: usize,
+        /// Which of its connections, in the order in which they were opened.
+        connection: usize,
+    },
+    /// An operator closes a connection of a process.
+    Close {
+        /// The process.
+        process: usize,
+        /// Which of its connections, in the order in which they were opened.
+        connection: usize,
+    },
+    /// Nothing passes on a connection any more, and the ends notice one after the other.
+    Silence {
+        /// The process.
+        process: usize,
+        /// Which of its connections, in the order in which they were opened.
+        connection: usize,
+        /// After how long the process notices.
+        client: Duration,
+        /// After how long the broker notices.
+        broker: Duration,
+    },
+    /// A process is killed, and another one takes its place.
+    Kill {
+        /// The process.
+        process: usize,
+        /// After how long the next one starts.
+        restart: Duration,
+    },
+    /// A process is asked to stop, and another one takes its place once it has.
+    Stop {
+        /// The process.
+        process: usize,
+    },
+    /// The broker is down for a while.
+    Restart {
+        /// How long.
+        down: Duration,
+    },
+    /// Connections that publish are blocked.
+    Alarm {
+        /// How long.
+        lasts: Duration,
+    },
+    /// The leader of a queue answers nothing.
+    SilentLeader {
+        /// The queue.
+        queue: usize,
+        /// How long.
+        lasts: Duration,
+    },
+    /// An operator deletes the queues that are empty at this moment, work queues apart.
+    DeleteEmptyQueues,
+    /// The service's user may not publish to the exchange behind which messages wait, nor to the one for parked messages.
+    NoCopies {
+        /// How long.
+        lasts: Duration,
+    },
+}
+
+impl Scenario {
+    /// A short name for the seed, by which a run is repeated.
+    pub fn name(&self) -> String {
+        format!("seed {}", self.seed)
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, version, weather, processes, grace, queues, messages, faults } = self;
+        writeln!(f, "seed {seed}: RabbitMQ {version:?}, {processes} processes, grace {grace:?}, {weather:?}")?;
+        queues.iter().try_for_each(|queue| writeln!(f, "  {queue:?}"))?;
+        for (number, message) in messages.iter().enumerate() {
+            let MessagePlan { at, queue, key, deadline, attempts } = message;
+            write!(f, "  {at:>9.3?} message {number} to queue {queue}, key {key}, deadline {deadline:?}:")?;
+            attempts.iter().try_for_each(|AttemptPlan { runs, ends }| write!(f, " {runs:?} {ends:?},"))?;
+            writeln!(f)?;
+        }
+        faults.iter().try_for_each(|fault| writeln!(f, "  {:>9.3?} {:?}", fault.at, fault.kind))
+    }
+}

@@ -1,0 +1,357 @@
+//! Runs a scenario: starts the processes, publishes, breaks what is to break, lets everything come to rest, and stops.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rehop::internals::dial::dialing;
+use rehop::{Error, Publish, PublishError, Publisher, Summary, Topology};
+use rehop_simulator::{Alarm, Broker, Permissions, QueueView, Time};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+
+use crate::network::{LateCopy, Network, Process};
+use crate::process::{KEY, NAMESPACE, Shared, USER, serve, settings};
+use crate::record::{Happened, Recorded};
+use crate::scenario::{Fault, FaultKind, MessagePlan, Scenario};
+
+/// What became of a world.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What happened, in order.
+    pub events: Vec<Recorded>,
+    /// What is left in each queue.
+    pub queues: BTreeMap<String, QueueView>,
+    /// Copies that were sent although the channel of their original was gone.
+    pub late_copies: Vec<LateCopy>,
+}
+
+/// The process that publishes. Those of the service follow.
+const PUBLISHER: Process = Process(0);
+
+/// Long enough for everything that has to end by itself: dead-lettering is tried every three minutes, an ack timeout takes half an hour.
+const LONGEST_REST: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// Worlds begin on this date.
+const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
+
+/// Runs a scenario in virtual time, on a runtime of its own.
+///
+/// # Errors
+///
+/// When no runtime can be made, or the scenario's settings are refused.
+pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
+    in_virtual_time(scenario.seed, live(scenario))?
+}
+
+/// As [`run`], but the runtime ends at this time, with everything that runs in it.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn abandon(scenario: &Scenario, at: Time) -> Result<(), Error> {
+    in_virtual_time(scenario.seed, async { drop(tokio::time::timeout(at, live(scenario)).await) })
+}
+
+fn in_virtual_time<T>(seed: u64, world: impl Future<Output = T>) -> Result<T, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.map_err(|error| Error::Connect {
+        broker: "a simulated one".to_owned(),
+        problem: format!("no runtime can be made: {error}").into(),
+    })?;
+    let _seeded = rehop::internals::seed(seed);
+    Ok(runtime.block_on(async {
+        let _dated = rehop::internals::simulate(UNIX_EPOCH + BEGINNING);
+        world.await
+    }))
+}
+
+async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
+    let network = Network::new(Broker::new(scenario.version), scenario.weather, scenario.seed);
+    let (kills, killed) = mpsc::unbounded_channel();
+    let shared = Shared::new(scenario.clone(), network, kills);
+    let settings = settings(scenario);
+    let declaring = async { Topology::of(&settings)?.declare(&settings).await };
+    dialing(shared.dialer(PUBLISHER), declaring).await?;
+    let mut world = World { slots: Vec::new(), running: JoinSet::new(), killed, next: 1, shared };
+    for _ in 0..scenario.processes {
+        world.slots.push(Slot::default());
+    }
+    for slot in 0..scenario.processes {
+        world.start(slot);
+    }
+    let publishing = tokio::spawn(publish_all(world.shared.clone()));
+    for fault in &scenario.faults {
+        world.until(fault.at).await;
+        world.cause(*fault);
+    }
+    while !publishing.is_finished() || !world.is_whole() {
+        world.until(world.shared.now() + Duration::from_secs(1)).await;
+    }
+    world.shared.record(Happened::Quiet);
+    let quiet_since = world.shared.now();
+    while !world.is_at_rest() && world.shared.now() < quiet_since + LONGEST_REST {
+        let pause = if world.shared.now() < quiet_since + Duration::from_secs(60) { 1 } else { 10 };
+        world.until(world.shared.now() + Duration::from_secs(pause)).await;
+    }
+    if world.is_at_rest() {
+        world.shared.record(Happened::AtRest);
+    }
+    (0..scenario.processes).for_each(|slot| world.stop(slot));
+    let stopped_by = world.shared.now() + scenario.grace + Duration::from_secs(60);
+    while !world.running.is_empty() && world.shared.now() < stopped_by {
+        world.until(world.shared.now() + Duration::from_secs(1)).await;
+    }
+    Ok(Outcome {
+        events: world.shared.take_events(),
+        queues: world.queues(),
+        late_copies: world.shared.network.take_late_copies(),
+    })
+}
+
+/// A place for one process after the other.
+#[derive(Default)]
+struct Slot {
+    process: Option<Process>,
+    task: Option<AbortHandle>,
+    stop: Option<oneshot::Sender<()>>,
+    /// When the next process starts.
+    starts_at: Option<Time>,
+    /// How long that takes after a kill.
+    restart: Duration,
+    is_ending: bool,
+}
+
+struct World {
+    shared: Arc<Shared>,
+    slots: Vec<Slot>,
+    running: JoinSet<(Process, Result<Summary, Error>)>,
+    killed: mpsc::UnboundedReceiver<Process>,
+    next: u32,
+}
+
+impl World {
+    fn start(&mut self, slot: usize) {
+        let process = Process(self.next);
+        self.next += 1;
+        let (stop, stopped) = oneshot::channel();
+        let shared = self.shared.clone();
+        let task = self.running.spawn(async move { (process, serve(shared, process, stopped).await) });
+        let restart = Duration::from_secs(1);
+        self.slots[slot] =
+            Slot { process: Some(process), task: Some(task), stop: Some(stop), restart, ..Slot::default() };
+    }
+
+    /// Lets time pass until then: processes end, and others take their places.
+    async fn until(&mut self, at: Time) {
+        loop {
+            let now = self.shared.now();
+            for slot in 0..self.slots.len() {
+                if self.slots[slot].starts_at.is_some_and(|starts| starts <= now) {
+                    self.start(slot);
+                }
+            }
+            let next = self.slots.iter().filter_map(|slot| slot.starts_at).chain([at]).min().unwrap_or(at);
+            tokio::select! {
+                biased;
+                Some(process) = self.killed.recv() => self.kill(process),
+                Some(ended) = self.running.join_next() => {
+                    if let Ok((process, result)) = ended {
+                        self.ended(process, result);
+                    }
+                }
+                () = sleep(next.saturating_sub(now)) => {
+                    if next == at {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, process: Process, result: Result<Summary, Error>) {
+        let result = result.map(|summary| summary.to_string()).map_err(|error| error.to_string());
+        self.shared.record(Happened::Stopped(process, result));
+        // What is left of its tasks does nothing any more.
+        self.shared.network.kill(process, Duration::ZERO);
+        let now = self.shared.now();
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.process == Some(process)) {
+            let restart = slot.restart;
+            let is_ending = slot.is_ending;
+            *slot = Slot { is_ending, ..Slot::default() };
+            slot.starts_at = (!is_ending).then_some(now + restart);
+        }
+    }
+
+    fn kill(&mut self, process: Process) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.process == Some(process)) else { return };
+        self.shared.bury(process);
+        self.shared.network.kill(process, Duration::ZERO);
+        if let Some(task) = slot.task.take() {
+            task.abort();
+        }
+        let (starts_at, is_ending) = (self.shared.now() + slot.restart, slot.is_ending);
+        *slot = Slot { is_ending, starts_at: (!is_ending).then_some(starts_at), ..Slot::default() };
+    }
+
+    /// Asks the process to stop, for good.
+    fn stop(&mut self, slot: usize) {
+        self.slots[slot].is_ending = true;
+        self.slots[slot].starts_at = None;
+        self.ask_to_stop(slot);
+    }
+
+    fn ask_to_stop(&mut self, slot: usize) {
+        let slot = &mut self.slots[slot];
+        if let (Some(process), Some(stop)) = (slot.process, slot.stop.take()) {
+            self.shared.record(Happened::AskedToStop(process));
+            let _ = stop.send(());
+        }
+    }
+
+    fn cause(&mut self, Fault { kind, .. }: Fault) {
+        let shared = self.shared.clone();
+        let network = &shared.network;
+        shared.record(Happened::Fault(format!("{kind:?}")));
+        let connection = |world: &Self, process: usize, number: usize| {
+            let process = world.slots[process].process?;
+            let connections = network.connections(process);
+            connections.get(number.min(connections.len().saturating_sub(1))).copied()
+        };
+        match kind {
+            FaultKind::Cut { process, connection: number } => {
+                if let Some(connection) = connection(self, process, number) {
+                    network.cut(connection);
+                }
+            }
+            FaultKind::Close { process, connection: number } => {
+                if let Some(connection) = connection(self, process, number) {
+                    network.broker(|broker, now| {
+                        broker.close(now, connection, 320, "CONNECTION_FORCED - closed by an operator");
+                    });
+                }
+            }
+            FaultKind::Silence { process, connection: number, client, broker } => {
+                if let Some(connection) = connection(self, process, number) {
+                    network.silence(connection, client, broker);
+                }
+            }
+            FaultKind::Kill { process, restart } => {
+                self.slots[process].restart = restart;
+                if let Some(process) = self.slots[process].process {
+                    self.kill(process);
+                }
+            }
+            FaultKind::Stop { process } => self.ask_to_stop(process),
+            FaultKind::Restart { down } => {
+                network.broker(|broker, now| broker.stop(now));
+                self.later(down, |shared| shared.network.broker(|broker, now| broker.start(now)));
+            }
+            FaultKind::Alarm { lasts } => {
+                network.broker(|broker, now| broker.set_alarm(now, Some(Alarm::Memory)));
+                self.later(lasts, |shared| shared.network.broker(|broker, now| broker.set_alarm(now, None)));
+            }
+            FaultKind::SilentLeader { queue, lasts } => {
+                let name = &shared.scenario.queues[queue].name;
+                network.broker(|broker, now| broker.silence(now, name, now + lasts));
+            }
+            FaultKind::DeleteEmptyQueues => network.broker(|broker, now| {
+                let is_empty = |(name, view): (&str, QueueView)| {
+                    let is_of_work = shared.scenario.queues.iter().any(|queue| queue.name == name);
+                    (!is_of_work && view.messages().next().is_none()).then(|| name.to_owned())
+                };
+                let empty: Vec<_> = broker.queues().filter_map(is_empty).collect();
+                empty.iter().for_each(|name| broker.delete_queue(now, name));
+            }),
+            FaultKind::NoCopies { lasts } => {
+                let not_write = ["wait", "ladder", "park"].map(|name| format!("{NAMESPACE}.{name}")).to_vec();
+                let permissions = Permissions { not_write, ..Permissions::default() };
+                network.broker(|broker, _| broker.set_permissions(USER, permissions));
+                self.later(lasts, |shared| {
+                    shared.network.broker(|broker, _| broker.set_permissions(USER, Permissions::default()));
+                });
+            }
+        }
+    }
+
+    /// Repairs something after a while.
+    fn later(&self, after: Duration, repair: impl FnOnce(&Shared) + Send + 'static) {
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            sleep(after).await;
+            repair(&shared);
+            shared.record(Happened::Fault("repaired".to_owned()));
+        });
+    }
+
+    /// Whether nothing is broken any more, and each process runs.
+    fn is_whole(&self) -> bool {
+        let ends_at = |fault: &Fault| {
+            fault.at
+                + match fault.kind {
+                    FaultKind::Silence { client, broker, .. } => client.max(broker),
+                    FaultKind::Restart { down: lasts }
+                    | FaultKind::Alarm { lasts }
+                    | FaultKind::SilentLeader { lasts, .. }
+                    | FaultKind::NoCopies { lasts } => lasts,
+                    _ => Duration::ZERO,
+                }
+        };
+        let is_over = self.shared.scenario.faults.iter().all(|fault| ends_at(fault) < self.shared.now());
+        is_over && self.slots.iter().all(|slot| slot.process.is_some() && slot.stop.is_some())
+    }
+
+    /// Whether every message has come to an end.
+    fn is_at_rest(&self) -> bool {
+        self.slots.iter().all(|slot| slot.process.is_some() && slot.stop.is_some())
+            && self.shared.network.broker(|broker, _| {
+                let mut moving = broker.queues().filter(|(name, _)| !is_final(name));
+                moving.all(|(_, view)| view.messages().next().is_none())
+            })
+    }
+
+    fn queues(&self) -> BTreeMap<String, QueueView> {
+        self.shared.network.broker(|broker, _| broker.queues().map(|(name, view)| (name.to_owned(), view)).collect())
+    }
+}
+
+/// Whether messages stay in this queue.
+pub(crate) fn is_final(queue: &str) -> bool {
+    queue.ends_with(".parked") || queue.ends_with(".stray") || queue.ends_with(".discarded")
+}
+
+/// Publishes every message at its time, again and again until the broker confirms it.
+async fn publish_all(shared: Arc<Shared>) {
+    let settings = settings(&shared.scenario);
+    let publishing = async {
+        let Ok(publisher) = Publisher::connect(&settings).await else { return };
+        let mut tasks = JoinSet::new();
+        for number in 0..shared.scenario.messages.len() {
+            sleep(shared.scenario.messages[number].at.saturating_sub(shared.now())).await;
+            tasks.spawn(publish(shared.clone(), publisher.clone(), number));
+        }
+        while tasks.join_next().await.is_some() {}
+    };
+    dialing(shared.dialer(PUBLISHER), publishing).await;
+}
+
+async fn publish(shared: Arc<Shared>, publisher: Publisher, number: usize) {
+    let MessagePlan { at, queue, key, deadline, .. } = shared.scenario.messages[number];
+    let worthless_from = deadline.map(|deadline| UNIX_EPOCH + BEGINNING + at + deadline);
+    loop {
+        let name = &shared.scenario.queues[queue].name;
+        let Ok(message) = Publish::to_queue(name).json(&number) else { return };
+        let message = message.message_id(number.to_string()).header(KEY, key.to_string().as_str());
+        let message = match worthless_from {
+            Some(deadline) => message.deadline(deadline),
+            None => message,
+        };
+        match publisher.publish(message).await {
+            Err(PublishError::Expired { .. }) => return shared.record(Happened::Expired(number)),
+            Ok(()) => return shared.record(Happened::Published(number)),
+            Err(error) => shared.record(Happened::NotPublished(number, error.to_string())),
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! The client that speaks to real brokers, by lapin, and what its faults (4.12) require.
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt, StreamExt};
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
+    BasicQosOptions, BasicRejectOptions, ChannelFlowOptions, ConfirmSelectOptions, ExchangeBindOptions,
+    ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::protocol::AMQPErrorKind;
+use lapin::types::{FieldTable, ShortString};
+use lapin::{BasicProperties, Confirmation, ErrorKind, Event, ExchangeKind};
+
+use futures_util::stream::BoxStream;
+
+use super::acks::{Ack, Frame};
+use super::client::{Answer, Channel, Connection, QueueCounts, Subscription};
+use super::queued::queued;
+
+/// A connection of lapin's.
+pub(super) struct LapinConnection(pub(super) lapin::Connection);
+
+struct LapinChannel(lapin::Channel);
+
+impl Connection for LapinConnection {
+    fn is_open(&self) -> bool {
+        self.0.status().connected()
+    }
+
+    /// lapin leaves a lost connection blocked (4.12).
+    fn is_blocked(&self) -> bool {
+        self.0.status().connected() && self.0.status().blocked()
+    }
+
+    fn frame_max(&self) -> u32 {
+        self.0.configuration().frame_max()
+    }
+
+    fn channel_max(&self) -> u16 {
+        self.0.configuration().channel_max()
+    }
+
+    fn events(&self) -> BoxStream<'static, Event> {
+        self.0.events_listener().boxed()
+    }
+
+    /// lapin keeps the error with which the broker has closed a channel. Some 2,000 channels later the number of that channel is due
+    /// again: lapin then returns the old error instead of a new channel, and never uses the number again. RabbitMQ itself refuses no
+    /// new channel with such an error (3.10, 4.0 and 4.3), so the error is taken for an old one, and the next number is tried.
+    fn open_channel(&self) -> Answer<'_, Arc<dyn Channel>> {
+        async {
+            loop {
+                #[expect(clippy::disallowed_methods, reason = "only here are old errors recognised")]
+                match self.0.create_channel().await {
+                    // Each try takes a number out of use, so this ends.
+                    Err(error) if is_soft(&error) => {}
+                    opened => return opened.map(|channel| Arc::new(LapinChannel(channel)) as Arc<dyn Channel>),
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn close(&self, why: &'static str) -> Answer<'_, ()> {
+        self.0.close(200, why.into()).boxed()
+    }
+}
+
+/// Whether it is an error for which the broker closes only a channel, not the connection.
+fn is_soft(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
+}
+
+impl Channel for LapinChannel {
+    fn is_open(&self) -> bool {
+        self.0.status().connected()
+    }
+
+    fn set_prefetch(&self, count: u16) -> Answer<'_, ()> {
+        self.0.basic_qos(count, BasicQosOptions::default()).boxed()
+    }
+
+    fn consume(
+        &self,
+        queue: ShortString,
+        options: BasicConsumeOptions,
+        arguments: FieldTable,
+    ) -> Answer<'_, Subscription> {
+        async move {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the caller closes the channel if it does not wait for the answer"
+            )]
+            let consumer = self.0.basic_consume(queue, ShortString::default(), options, arguments).await?;
+            Ok(Subscription::new(consumer.tag(), consumer))
+        }
+        .boxed()
+    }
+
+    fn cancel(&self, tag: ShortString) -> Answer<'_, ()> {
+        self.0.basic_cancel(tag, BasicCancelOptions::default()).boxed()
+    }
+
+    fn get(&self, queue: ShortString) -> Answer<'_, Option<Delivery>> {
+        let got = async move { self.0.basic_get(queue, BasicGetOptions::default()).await };
+        got.map(|got| got.map(|message| message.map(|message| message.delivery))).boxed()
+    }
+
+    fn settle(&self, frame: Frame) -> bool {
+        match frame {
+            Frame::Ack(Ack { tag, multiple }) => queued(self.0.basic_ack(tag, BasicAckOptions { multiple })),
+            Frame::Reject { tag, requeue } => queued(self.0.basic_reject(tag, BasicRejectOptions { requeue })),
+            Frame::Nack { tag, multiple } => {
+                queued(self.0.basic_nack(tag, BasicNackOptions { requeue: true, multiple }))
+            }
+        }
+    }
+
+    /// The question asks for deliveries to go on, as they do anyway.
+    fn flush(&self) -> Answer<'static, ()> {
+        let channel = self.0.clone();
+        async move { channel.channel_flow(ChannelFlowOptions { active: true }).await.map(drop) }.boxed()
+    }
+
+    fn confirm(&self) -> Answer<'_, ()> {
+        self.0.confirm_select(ConfirmSelectOptions::default()).boxed()
+    }
+
+    fn publish<'a>(
+        &'a self,
+        exchange: ShortString,
+        routing_key: ShortString,
+        body: &'a [u8],
+        properties: BasicProperties,
+        is_mandatory: bool,
+    ) -> Answer<'a, Confirmation> {
+        let options = BasicPublishOptions { mandatory: is_mandatory, ..BasicPublishOptions::default() };
+        async move { self.0.basic_publish(exchange, routing_key, options, body, properties).await?.await }.boxed()
+    }
+
+    fn declare_queue(
+        &self,
+        queue: ShortString,
+        options: QueueDeclareOptions,
+        arguments: FieldTable,
+    ) -> Answer<'_, QueueCounts> {
+        let declared = self.0.queue_declare(queue, options, arguments);
+        async move {
+            let queue = declared.await?;
+            Ok(QueueCounts { messages: queue.message_count(), consumers: queue.consumer_count() })
+        }
+        .boxed()
+    }
+
+    fn declare_exchange(
+        &self,
+        exchange: ShortString,
+        kind: ExchangeKind,
+        options: ExchangeDeclareOptions,
+        arguments: FieldTable,
+    ) -> Answer<'_, ()> {
+        self.0.exchange_declare(exchange, kind, options, arguments).boxed()
+    }
+
+    fn bind_queue(
+        &self,
+        queue: ShortString,
+        exchange: ShortString,
+        key: ShortString,
+        arguments: FieldTable,
+    ) -> Answer<'_, ()> {
+        self.0.queue_bind(queue, exchange, key, QueueBindOptions::default(), arguments).boxed()
+    }
+
+    fn unbind_queue(
+        &self,
+        queue: ShortString,
+        exchange: ShortString,
+        key: ShortString,
+        arguments: FieldTable,
+    ) -> Answer<'_, ()> {
+        self.0.queue_unbind(queue, exchange, key, arguments).boxed()
+    }
+
+    fn bind_exchange(&self, exchange: ShortString, source: ShortString) -> Answer<'_, ()> {
+        let options = ExchangeBindOptions::default();
+        self.0.exchange_bind(exchange, source, ShortString::default(), options, FieldTable::default()).boxed()
+    }
+
+    fn delete_queue(&self, queue: ShortString) -> Answer<'_, ()> {
+        self.0.queue_delete(queue, QueueDeleteOptions::default()).map(|deleted| deleted.map(drop)).boxed()
+    }
+
+    fn delete_exchange(&self, exchange: ShortString, if_unused: bool) -> Answer<'_, ()> {
+        let options = ExchangeDeleteOptions { if_unused, ..ExchangeDeleteOptions::default() };
+        self.0.exchange_delete(exchange, options).boxed()
+    }
+
+    fn close(&self, why: &'static str) -> Answer<'_, ()> {
+        self.0.close(200, why.into()).boxed()
+    }
+}
