@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use rehop::settings::Order;
+use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::Time;
 
-use crate::network::Process;
+use crate::network::{Process, Weather};
 use crate::record::{AttemptId, Happened, Recorded};
 use crate::scenario::{Ending, FaultKind, QueuePlan, Scenario};
 use crate::world::{Outcome, is_final};
@@ -32,6 +32,8 @@ pub enum Promise {
     EverythingEnds,
     /// A message has more ends than one only if something broke.
     DuplicatesHaveACause,
+    /// A message that kills its process is parked, and no other with it.
+    PoisonIsParkedAlone,
     /// No process runs more handlers of a queue than it may.
     ConcurrencyIsKept,
     /// In an ordered queue, no attempt begins before the earlier messages with its key have ended.
@@ -58,6 +60,9 @@ impl fmt::Display for Violation {
 
 /// How much later than it should a process may react: network delays, and what tokio rounds up.
 const TOLERANCE: Duration = Duration::from_millis(50);
+
+/// How far away the broker may be for a message that kills to be parked alone.
+const NEAR: Duration = Duration::from_millis(3);
 
 /// How soon the loss of a channel is noticed on which nothing is subscribed.
 const LOSS_NOTICED: Duration = Duration::from_millis(550);
@@ -248,7 +253,8 @@ impl<'a> Checker<'a> {
     fn stopped(&mut self, at: Time, process: Process, result: &Result<String, String>) {
         let life = self.lives.entry(process).or_default();
         life.has_ended = true;
-        match life.asked_to_stop {
+        let asked_to_stop = life.asked_to_stop;
+        match asked_to_stop {
             // It does not start while its queues are deleted.
             None if result.is_err() && self.deletes_queues() => {}
             None => {
@@ -296,6 +302,12 @@ impl<'a> Checker<'a> {
         let left: usize =
             outcome.queues.values().map(|view| view.messages().filter(|message| **message == name).count()).sum();
         let ends = handled + discarded + left;
+        let attempts = &self.scenario.messages[message].attempts;
+        let is_innocent = attempts.iter().all(|attempt| attempt.ends == Ending::Succeeds);
+        if left > 0 && is_innocent && self.is_of_poison() {
+            let what = format!("message {message} kills no process, and was parked");
+            self.broken(at, Promise::PoisonIsParkedAlone, what);
+        }
         if ends == 0 && !self.expired.contains(&message) {
             let is_confirmed = self.published.contains_key(&message);
             let what =
@@ -314,6 +326,21 @@ impl<'a> Checker<'a> {
         if is_timeless && self.disruptions() == 0 && self.is_undisturbed() {
             self.check_attempts(at, message, handled, left);
         }
+    }
+
+    /// Whether nothing breaks but processes, within the limits in which a message that kills is parked alone.
+    fn is_of_poison(&self) -> bool {
+        let Scenario { faults, weather, queues, messages, .. } = self.scenario;
+        let is_near = *weather == Weather { latency: weather.latency.min(NEAR), ..Weather::default() };
+        let is_within = |queue: &QueuePlan| {
+            queue.delivery_limit >= 5
+                && queue.immediate + 3 <= queue.delivery_limit
+                && queue.strategy != WaitStrategy::InProcess
+        };
+        let only_kills = messages.iter().flat_map(|message| &message.attempts).all(|attempt| {
+            matches!(attempt.ends, Ending::Succeeds | Ending::Kills) && attempt.runs <= Duration::from_secs(2)
+        });
+        faults.is_empty() && is_near && queues.iter().all(is_within) && only_kills
     }
 
     fn deletes_queues(&self) -> bool {
