@@ -1,17 +1,17 @@
 //! Deliveries that came back without an answer: what a trace says of them although their processes export nothing any more.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use rehop::{Failure, Message};
-use rehop_testing::eventually;
+use tokio::sync::Semaphore;
 
 use super::chain::{Chain, Producer, hex};
 use super::collector::attribute;
 use crate::support::raw_amqp::RawClient;
-use crate::support::{Fixture, Log, PROMPTLY, SOON};
+use crate::support::{Fixture, Log, PROMPTLY};
 use crate::{alone, collector};
 
 /// A process takes the message and dies.
@@ -62,16 +62,24 @@ async fn a_death_is_exported_before_the_next_handler_starts() {
 async fn a_death_after_a_wait_is_in_the_chains_trace_and_so_is_what_follows() {
     crate::set_up();
     let (fixture, producer) = (Fixture::new("death-later").await, Producer::new());
-    let running = fixture.serve_always(Err(Failure::transient("not yet"))).await;
+    // The service stops while the handler runs, so it is gone when the wait ends.
+    let (attempts, gate) = (Log::default(), Arc::new(Semaphore::new(0)));
+    let (log, handlers_gate) = (attempts.clone(), gate.clone());
+    let handler = move |_: Message<Bytes>| {
+        log.push(());
+        let gate = handlers_gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Err(Failure::transient("not yet"))
+        }
+    };
+    let running = fixture.serve(handler).await;
     fixture.client.publish(producer.message(&fixture)).await.unwrap();
-    Chain::of(&producer, &fixture, 3).await;
-    running.stop().await;
-    eventually(SOON, "the message comes back, or is parked", async || {
-        let back = fixture.client.depth(&fixture.queue).await.map_err(|error| error.to_string())?;
-        Ok::<_, String>(back == 1)
-    })
-    .await
-    .unwrap();
+    attempts.reaches(1).await;
+    let running = running.begin_stop();
+    gate.add_permits(1);
+    running.ended().await.unwrap();
+    fixture.has_depth(&fixture.queue, 1).await;
     dies(&fixture).await;
     let running = fixture.serve_always(Ok(())).await;
     let chain = Chain::of(&producer, &fixture, 6).await;
