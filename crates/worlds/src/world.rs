@@ -34,7 +34,7 @@ const PUBLISHER: Process = Process(0);
 const LONGEST_REST: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Worlds begin on this date.
-const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
+pub(crate) const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
 
 /// Runs a scenario in virtual time, on a runtime of its own.
 ///

@@ -12,11 +12,14 @@ mod state;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lapin::BasicProperties;
+use lapin::types::ShortString;
 use rehop_simulator::{Broker, ConnectionId, Time};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use dialer::Dialer;
+pub(crate) use state::Arrival;
 use state::State;
 pub use state::{LateCopy, Weather};
 
@@ -78,6 +81,16 @@ impl Network {
     /// A process is gone: the broker notices the end of its connections after `noticed`, and the process notices nothing any more.
     pub fn kill(&self, process: Process, noticed: Duration) {
         self.change(|state, now| state.kill(process, now + noticed));
+    }
+
+    /// Every delivery so far, in the order of their arrival.
+    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+        self.lock().arrivals.clone()
+    }
+
+    /// Publishes a message to a queue, as a process without rehop would.
+    pub(crate) fn publish(&self, process: Process, queue: ShortString, properties: BasicProperties, body: Vec<u8>) {
+        self.change(|state, now| state.publish_plainly(process, queue, properties, body, now));
     }
 
     /// The copies that were sent although the channel of their original was gone, since the last call.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lapin::message::{BasicReturnMessage, Delivery};
 use lapin::types::ShortString;
-use lapin::{Confirmation, Error};
+use lapin::{BasicProperties, Confirmation, Error};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rehop_simulator::{self as simulator, Broker, ChannelNumber, ConnectionId, Event, Method, Sent, Time};
@@ -56,6 +56,16 @@ pub(super) struct State {
     delivered: HashMap<(Process, String), Place>,
     /// Copies that were sent although the channel of their original was gone.
     late_copies: Vec<LateCopy>,
+    pub(super) arrivals: Vec<Arrival>,
+}
+
+/// A delivery that has arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrival {
+    pub(crate) at: Time,
+    pub(crate) process: Process,
+    pub(crate) message: String,
+    pub(crate) is_redelivered: bool,
 }
 
 /// A channel, by its connection, its number, and what tells it from others of that number.
@@ -148,6 +158,7 @@ impl State {
             killed: Vec::new(),
             delivered: HashMap::new(),
             late_copies: Vec::new(),
+            arrivals: Vec::new(),
         }
     }
 
@@ -280,6 +291,24 @@ impl State {
         });
         self.send(connection, number, method, now);
         Ok(confirm)
+    }
+
+    /// Publishes to a queue on a connection that is gone right after.
+    pub(super) fn publish_plainly(
+        &mut self,
+        process: Process,
+        queue: ShortString,
+        properties: BasicProperties,
+        body: Vec<u8>,
+        now: Time,
+    ) {
+        let Some(connection) = self.broker.connect(now, "guest") else { return };
+        self.opened(connection, process);
+        let (exchange, properties) = (ShortString::default(), Box::new(properties));
+        self.broker.receive(now, connection, 1, Method::OpenChannel);
+        let publish = Method::Publish { exchange, routing_key: queue, is_mandatory: false, properties, body };
+        self.broker.receive(now, connection, 1, publish);
+        self.forget(connection, now);
     }
 
     /// Remembers a copy that comes too late.
@@ -458,7 +487,10 @@ impl State {
                         && let Some(channel) = end.channels.get(&sent.channel)
                     {
                         let place = (sent.connection, sent.channel, channel.key);
-                        self.delivered.insert((end.process, message.to_string()), place);
+                        let (process, message) = (end.process, message.to_string());
+                        let is_redelivered = delivery.is_redelivered;
+                        self.arrivals.push(Arrival { at: now, process, message: message.clone(), is_redelivered });
+                        self.delivered.insert((process, message), place);
                     }
                     let is_unblocked = end.receive(sent, now);
                     if is_unblocked {
