@@ -52,7 +52,7 @@ impl Chaos {
             world,
             random: Random(seed * 2 + 1),
             is_down: false,
-            has_silence: seed % 2 == 0,
+            has_silence: seed.is_multiple_of(2),
             clients: BTreeMap::new(),
             published: 0,
             open: BTreeMap::new(),
