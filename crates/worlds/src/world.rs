@@ -68,7 +68,9 @@ fn in_virtual_time<T>(seed: u64, world: impl Future<Output = T>) -> Result<T, Er
 }
 
 async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
-    let network = Network::new(Broker::new(scenario.version), scenario.weather, scenario.seed);
+    let mut broker = Broker::new(scenario.version);
+    broker.set_consumer_timeout(scenario.consumer_timeout);
+    let network = Network::new(broker, scenario.weather, scenario.seed);
     let (kills, killed) = mpsc::unbounded_channel();
     let shared = Shared::new(scenario.clone(), network, kills);
     let settings = settings(scenario);

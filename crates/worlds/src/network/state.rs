@@ -43,7 +43,6 @@ pub(super) type Answer = lapin::Result<Event>;
 
 pub(super) struct State {
     pub(super) broker: Broker,
-    pub(super) refused_until: Time,
     pub(super) sleeping_until: Option<Time>,
     weather: Weather,
     random: SmallRng,
@@ -150,7 +149,6 @@ impl State {
             broker,
             weather,
             random: SmallRng::seed_from_u64(seed),
-            refused_until: Time::ZERO,
             sleeping_until: None,
             under_way: BinaryHeap::new(),
             parcels: 0,
