@@ -54,6 +54,13 @@ images: ## pull or build the images of all tested RabbitMQ versions
 versions: toolchain images ## run the tests whose outcome depends on the broker's version against each version in VERSIONS
 	@$(VERDICT) 'versions $(VERSIONS)' tests/scripts/each-version $(VERSIONS)
 
+# SEED=7 plays only the random script of that seed, and shows what was seen; SCRIPTS=5000 plays as many for each version.
+SEED ?=
+SCRIPTS ?=
+.PHONY: conformance
+conformance: toolchain images ## play scripts on the simulated RabbitMQ and on each version in VERSIONS, and compare; SEED=7 repeats one
+	@SEED='$(SEED)' SCRIPTS='$(SCRIPTS)' $(VERDICT) 'conformance $(VERSIONS)' tests/scripts/conformance $(VERSIONS)
+
 # LONG=1 runs every case, in its long form, on each version; clusters run the first one. CASES='"full"' selects cases by their sentences.
 LONG ?=
 CASES ?=
@@ -72,7 +79,7 @@ WORLDS := 100000
 FIRST := 0
 .PHONY: worlds
 worlds: toolchain ## run 100,000 worlds: whole services on a simulated broker, in virtual time, with faults; SEED=7 tells the story of one
-	@$(VERDICT) worlds $(CARGO) run --locked --release --quiet -p rehop-worlds --features run -- \
+	@$(VERDICT) worlds $(CARGO) run --locked --profile worlds --quiet -p rehop-worlds --features run -- \
 		$(if $(SEED),--seed $(SEED),--worlds $(WORLDS) --first $(FIRST))
 
 # CLIENTS='pika kombu' selects clients by name; tests/clients/program.rs has the list. What a machine does not have is not tried.

@@ -81,6 +81,7 @@
 //! |---|---|---|
 //! | `rehop` | services | this library, and nothing else |
 //! | `rehop-testing` | tests of services | real brokers, clusters and network faults |
+//! | `rehop-worlds` | tests of services | a simulated broker and virtual time: faults, restarts and hours in milliseconds |
 //! | `rehop-cli` | operators | the tool `rehop`, with the relay |
 //! | `rehop-operator` | programs for operators | parked messages, the doctor, the comparison of topologies |
 //! | `rehop-page` | programs for operators | a local web page over these |

@@ -50,7 +50,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// let publisher = Publisher::connect(&Settings::load()?).await?;
 /// let order = Order { id: 7 };
 /// publisher
-///     .publish(Publish::to_queue("orders").json(&order)?.deadline(clock::date() + Duration::from_secs(3600)))
+///     .publish(Publish::to_queue("orders").json(&order)?.deadline(SystemTime::now() + Duration::from_secs(3600)))
 ///     .await?;
 /// # Ok(()) }
 /// ```

@@ -32,7 +32,7 @@ pub(crate) enum Needs {
 pub(crate) struct Case {
     pub(crate) sentence: &'static str,
     pub(crate) needs: Needs,
-    /// Takes so long that only the long run includes it.
+    /// Only the long run includes it: it takes long, or simulated worlds decide the same.
     pub(crate) long_only: bool,
     run: Box<dyn Fn(Ground) -> LocalBoxFuture<'static, Account>>,
 }

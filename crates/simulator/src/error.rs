@@ -26,6 +26,14 @@ impl Exception {
         Self::on_channel(404, "NOT_FOUND", explanation)
     }
 
+    pub(crate) fn no_queue(name: &str) -> Self {
+        Self::not_found(&format!("no {}", queue_in_vhost(name)))
+    }
+
+    pub(crate) fn no_exchange(name: &str) -> Self {
+        Self::not_found(&format!("no {}", exchange_in_vhost(name)))
+    }
+
     pub(crate) fn resource_locked(explanation: &str) -> Self {
         Self::on_channel(405, "RESOURCE_LOCKED", explanation)
     }

@@ -53,37 +53,40 @@ pub(crate) fn strings(value: &AMQPValue) -> Vec<Name> {
         .collect()
 }
 
-/// The headers of a message, changed. Without any headers at the end the property is left out, as it was or not.
+/// The same properties with other headers.
 pub(crate) fn with_headers(
     properties: &BasicProperties,
     change: impl FnOnce(&mut BTreeMap<ShortString, AMQPValue>),
 ) -> BasicProperties {
-    let mut headers = properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
-    change(&mut headers);
-    if headers.is_empty() && properties.headers().is_none() {
-        return properties.clone();
+    let changed = without_expiration(properties, change);
+    match properties.expiration().clone() {
+        Some(expiration) => changed.with_expiration(expiration),
+        None => changed,
     }
-    properties.clone().with_headers(FieldTable::from(headers))
 }
 
-/// The properties without `expiration`: lapin's type can set a property but not remove it.
-pub(crate) fn without_expiration(properties: &BasicProperties) -> BasicProperties {
-    if properties.expiration().is_none() {
-        return properties.clone();
-    }
-    let mut kept = BasicProperties::default();
+/// The same properties with other headers and without `expiration`: lapin's type can set a property but not remove it.
+pub(crate) fn without_expiration(
+    properties: &BasicProperties,
+    change: impl FnOnce(&mut BTreeMap<ShortString, AMQPValue>),
+) -> BasicProperties {
+    let mut changed = BasicProperties::default();
     macro_rules! keep {
         ($($get:ident $with:ident),*) => {
-            $(if let Some(value) = properties.$get().clone() { kept = kept.$with(value); })*
+            $(if let Some(value) = properties.$get().clone() { changed = changed.$with(value); })*
         };
     }
     keep!(
-        content_type with_content_type, content_encoding with_content_encoding, headers with_headers,
-        delivery_mode with_delivery_mode, priority with_priority, correlation_id with_correlation_id,
-        reply_to with_reply_to, message_id with_message_id, timestamp with_timestamp, kind with_type,
-        user_id with_user_id, app_id with_app_id, cluster_id with_cluster_id
+        content_type with_content_type, content_encoding with_content_encoding, delivery_mode with_delivery_mode,
+        priority with_priority, correlation_id with_correlation_id, reply_to with_reply_to, message_id with_message_id,
+        timestamp with_timestamp, kind with_type, user_id with_user_id, app_id with_app_id, cluster_id with_cluster_id
     );
-    kept
+    let mut headers = properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
+    change(&mut headers);
+    if headers.is_empty() && properties.headers().is_none() {
+        return changed;
+    }
+    changed.with_headers(FieldTable::from(headers))
 }
 
 /// Whether a header exchange takes two values for the same. RabbitMQ compares what they hold, not their types:

@@ -2,7 +2,7 @@
 
 use lapin::types::{AMQPValue, FieldTable};
 
-use crate::headers::{integer, string};
+use crate::headers::{integer_of, string};
 use crate::names::Name;
 use crate::protocol::{Time, Version};
 use crate::queue::Kind;
@@ -55,34 +55,36 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn new(version: Version, kind: Kind, arguments: &FieldTable, policy: Option<&FieldTable>) -> Self {
         let lookup = Lookup { arguments, policy };
-        let overflow = match lookup.text("overflow", Precedence::Policy) {
-            Some("reject-publish" | "reject-publish-dlx") => Overflow::RejectPublish,
+        // A quorum queue accepts reject-publish-dlx, and drops the oldest all the same.
+        let overflow = match lookup.text("x-overflow", Precedence::Policy) {
+            Some("reject-publish") => Overflow::RejectPublish,
+            Some("reject-publish-dlx") if kind == Kind::Classic => Overflow::RejectPublish,
             _ => Overflow::DropHead,
         };
         let expires = match version {
-            Version::V3_10 => lookup.number("expires", |policy, _| policy),
-            Version::V4_0 | Version::V4_3 => lookup.number("expires", i64::min),
+            Version::V3_10 => lookup.number("x-expires", |policy, _| policy),
+            Version::V4_0 | Version::V4_3 => lookup.number("x-expires", i64::min),
         };
         let text = |key| lookup.text(key, Precedence::Argument).map(Name::from);
         // Without reject-publish, a queue accepts the strategy at-least-once and does not follow it (all versions).
-        let is_at_least_once = lookup.text("dead-letter-strategy", Precedence::Argument) == Some("at-least-once")
+        let is_at_least_once = lookup.text("x-dead-letter-strategy", Precedence::Argument) == Some("at-least-once")
             && overflow == Overflow::RejectPublish
             && kind == Kind::Quorum;
         Self {
             version,
             delivery_limit: if kind == Kind::Quorum { lookup.delivery_limit(version) } else { None },
-            message_ttl: lookup.number("message-ttl", i64::min).map(milliseconds),
+            message_ttl: lookup.number("x-message-ttl", i64::min).map(milliseconds),
             expires: expires.map(milliseconds),
-            max_length: lookup.number("max-length", i64::min).map(size),
+            max_length: lookup.number("x-max-length", i64::min).map(size),
             overflow,
-            dead_letter_exchange: text("dead-letter-exchange"),
-            dead_letter_routing_key: text("dead-letter-routing-key"),
+            dead_letter_exchange: text("x-dead-letter-exchange"),
+            dead_letter_routing_key: text("x-dead-letter-routing-key"),
             is_at_least_once,
             is_single_active_consumer: arguments.inner().get("x-single-active-consumer")
                 == Some(&AMQPValue::Boolean(true)),
             // 3.10.8 only has the node's setting.
             consumer_timeout: lookup
-                .number("consumer-timeout", i64::min)
+                .number("x-consumer-timeout", i64::min)
                 .filter(|_| version >= Version::V4_0)
                 .map(milliseconds),
             delayed_retry: if version >= Version::V4_3 { lookup.delayed_retry() } else { None },
@@ -103,21 +105,17 @@ struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    fn argument(&self, name: &str) -> Option<&'a AMQPValue> {
-        self.arguments.inner().get(format!("x-{name}").as_str())
-    }
-
-    fn number(&self, name: &str, resolve: impl Fn(i64, i64) -> i64) -> Option<i64> {
-        let policy = self.policy.and_then(|policy| policy.inner().get(name)).and_then(integer);
-        match (policy, self.argument(name).and_then(integer)) {
+    fn number(&self, argument: &str, resolve: impl Fn(i64, i64) -> i64) -> Option<i64> {
+        let policy = self.policy.and_then(|policy| integer_of(policy, argument.trim_start_matches("x-")));
+        match (policy, integer_of(self.arguments, argument)) {
             (Some(policy), Some(argument)) => Some(resolve(policy, argument)),
             (policy, argument) => policy.or(argument),
         }
     }
 
-    fn text(&self, name: &str, precedence: Precedence) -> Option<&'a str> {
-        let policy = self.policy.and_then(|policy| string(policy, name));
-        let argument = string(self.arguments, format!("x-{name}").as_str());
+    fn text(&self, argument: &str, precedence: Precedence) -> Option<&'a str> {
+        let policy = self.policy.and_then(|policy| string(policy, argument.trim_start_matches("x-")));
+        let argument = string(self.arguments, argument);
         match precedence {
             Precedence::Policy => policy.or(argument),
             Precedence::Argument => argument.or(policy),
@@ -127,25 +125,25 @@ impl<'a> Lookup<'a> {
     /// The smaller limit wins. On 4.x one below 0 means none, and then the other wins.
     fn delivery_limit(&self, version: Version) -> Option<i64> {
         if version == Version::V3_10 {
-            return self.number("delivery-limit", i64::min);
+            return self.number("x-delivery-limit", i64::min);
         }
         let resolve = |policy: i64, argument: i64| {
             if policy < 0 || argument < 0 { policy.max(argument) } else { policy.min(argument) }
         };
-        let limit = self.number("delivery-limit", resolve).unwrap_or(DEFAULT_DELIVERY_LIMIT);
+        let limit = self.number("x-delivery-limit", resolve).unwrap_or(DEFAULT_DELIVERY_LIMIT);
         (limit >= 0).then_some(limit)
     }
 
     /// A type that 4.3 does not know, or a minimum that is missing or not positive, means no delay and no error.
     fn delayed_retry(&self) -> Option<DelayedRetry> {
-        let kind = match self.text("delayed-retry-type", Precedence::Policy)? {
+        let kind = match self.text("x-delayed-retry-type", Precedence::Policy)? {
             "all" => DelayedRetryType::All,
             "failed" => DelayedRetryType::Failed,
             "returned" => DelayedRetryType::Returned,
             _ => return None,
         };
-        let min = self.number("delayed-retry-min", i64::min).filter(|min| *min > 0)?;
-        let max = self.number("delayed-retry-max", i64::min).filter(|max| *max > 0).unwrap_or(min);
+        let min = self.number("x-delayed-retry-min", i64::min).filter(|min| *min > 0)?;
+        let max = self.number("x-delayed-retry-max", i64::min).filter(|max| *max > 0).unwrap_or(min);
         Some(DelayedRetry { kind, min: milliseconds(min), max: milliseconds(max) })
     }
 }

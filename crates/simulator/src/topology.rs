@@ -1,6 +1,6 @@
 //! Declaring, deleting and binding queues and exchanges.
 
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::types::{FieldTable, ShortString};
 
 use crate::arguments;
 use crate::broker::{Broker, Timer};
@@ -21,7 +21,12 @@ impl Broker {
     /// Methods about queues and exchanges.
     pub(crate) fn change_topology(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
         match method {
-            Method::DeclareQueue { queue, is_passive: true, .. } => return self.look_at_queue(id, &queue),
+            Method::DeclareQueue { queue, is_passive: true, .. } => {
+                self.check_any_access(id, Resource::Queue(queue.as_str()))?;
+                let queue = self.accessible_queue(id, queue.as_str())?;
+                self.count(id, queue);
+                return Ok(());
+            }
             Method::DeclareQueue { queue, is_durable, is_exclusive, is_auto_delete, arguments, .. } => {
                 let owner = self.channels.get(&id).map(|channel| channel.connection).filter(|_| is_exclusive);
                 let declaration = Declaration {
@@ -34,6 +39,7 @@ impl Broker {
                 return self.declare_queue(id, &queue, declaration);
             }
             Method::DeleteQueue { queue, if_unused, if_empty } => {
+                let queue = self.expand_queue_name(id, &queue)?;
                 let messages = self.delete_queue_for(id, &queue, if_unused, if_empty)?;
                 self.send_on(id, Event::Deleted { messages: count(messages) });
                 return Ok(());
@@ -82,14 +88,6 @@ impl Broker {
         Ok(())
     }
 
-    fn look_at_queue(&mut self, id: ChannelId, queue: &ShortString) -> Result<(), Exception> {
-        let name = queue.as_str();
-        self.check_any_access(id, Resource::Queue(name))?;
-        let queue = self.accessible_queue(id, name)?;
-        self.count(id, queue);
-        Ok(())
-    }
-
     /// Asks a queue for its counts, but not for long.
     fn count(&mut self, id: ChannelId, queue: QueueId) {
         if self.queues.get(&queue).is_some_and(Queue::is_silent) {
@@ -114,17 +112,12 @@ impl Broker {
         }
         self.check_access(id, Access::Configure, Resource::Queue(&name))?;
         if let Some(&existing) = self.queue_names.get(&name) {
-            let Some(current) = self.queues.get(&existing).map(|queue| queue.declaration.clone()) else {
-                return Ok(());
-            };
-            if current.owner != declaration.owner {
+            let Some(queue) = self.queues.get_mut(&existing) else { return Ok(()) };
+            if queue.declaration.owner != declaration.owner {
                 return Err(locked(&name));
             }
-            arguments::check_again(version, &name, &current, &declaration)?;
-            let now = self.now;
-            if let Some(queue) = self.queues.get_mut(&existing) {
-                queue.touch(now);
-            }
+            arguments::check_again(version, &name, &queue.declaration, &declaration)?;
+            queue.touch(self.now);
             self.count(id, existing);
             return Ok(());
         }
@@ -134,7 +127,9 @@ impl Broker {
         }
         arguments::check(version, &name, &declaration)?;
         if version >= Version::V4_3 && !declaration.is_durable && declaration.owner.is_none() {
-            return Err(Exception::internal_error("Feature `transient_nonexcl_queues` is deprecated."));
+            let text =
+                "Feature `transient_nonexcl_queues` is deprecated.\nBy default, this feature is not permitted anymore.";
+            return Err(Exception::internal_error(text));
         }
         let queue = self.add_queue(name, declaration);
         self.send_counts(id, queue, 0, 0);
@@ -161,18 +156,17 @@ impl Broker {
     fn delete_queue_for(
         &mut self,
         id: ChannelId,
-        queue: &ShortString,
+        name: &str,
         if_unused: bool,
         if_empty: bool,
     ) -> Result<usize, Exception> {
-        let name = self.expand_queue_name(id, queue)?;
-        self.check_access(id, Access::Configure, Resource::Queue(&name))?;
-        if !self.queue_names.contains_key(&name) {
+        self.check_access(id, Access::Configure, Resource::Queue(name))?;
+        if !self.queue_names.contains_key(name) {
             return Ok(0);
         }
-        let queue = self.accessible_queue(id, &name)?;
+        let queue = self.accessible_queue(id, name)?;
         if let Some(queue) = self.queues.get(&queue) {
-            let name = queue_in_vhost(&name);
+            let name = queue_in_vhost(name);
             if !queue.is_classic() && (if_unused || if_empty) {
                 let flag = if if_unused { "if-unused" } else { "if-empty" };
                 return Err(Exception::not_implemented(&format!(
@@ -204,7 +198,7 @@ impl Broker {
             }
         }
         for channel in queue.waiting_channels() {
-            let answer = Answer::Refused(Exception::not_found(&format!("no {}", queue_in_vhost(&queue.name))));
+            let answer = Answer::Refused(Exception::no_queue(&queue.name));
             self.effects.push_back((id, Effect::Answer(channel, answer)));
         }
         for other in self.queues.values_mut() {
@@ -234,7 +228,7 @@ impl Broker {
     /// The queue of that name, unless another connection has it for itself.
     pub(crate) fn accessible_queue(&self, id: ChannelId, name: &str) -> Result<QueueId, Exception> {
         let queue = self.queue_names.get(name).and_then(|id| self.queues.get(id));
-        let Some(queue) = queue else { return Err(Exception::not_found(&format!("no {}", queue_in_vhost(name)))) };
+        let queue = queue.ok_or_else(|| Exception::no_queue(name))?;
         let connection = self.channels.get(&id).map(|channel| channel.connection);
         if queue.declaration.owner.is_some() && queue.declaration.owner != connection {
             return Err(locked(name));
@@ -255,7 +249,7 @@ impl Broker {
     }
 
     pub(crate) fn existing_exchange(&self, name: &str) -> Result<&Exchange, Exception> {
-        self.exchanges.get(name).ok_or_else(|| Exception::not_found(&format!("no {}", exchange_in_vhost(name))))
+        self.exchanges.get(name).ok_or_else(|| Exception::no_exchange(name))
     }
 
     fn declare_exchange(&mut self, id: ChannelId, name: &str, declared: Exchange) -> Result<(), Exception> {
@@ -317,18 +311,13 @@ impl Broker {
         // A binding that is removed need not exist, nor its ends.
         let Some(arguments) = arguments else { return Ok(()) };
         let exchange = self.existing_exchange(source)?;
-        match arguments.inner().get("x-match").filter(|_| exchange.kind == ExchangeType::Headers) {
-            None => Ok(()),
-            Some(AMQPValue::LongString(text))
-                if [&b"all"[..], b"any", b"all-with-x", b"any-with-x"].contains(&text.as_bytes()) =>
-            {
-                Ok(())
-            }
-            Some(AMQPValue::LongString(text)) => Err(Exception::precondition_failed(&format!(
-                "Invalid x-match field value <<\"{text}\">>; expected all, any, all-with-x, or any-with-x"
-            ))),
-            Some(_) => Err(Exception::precondition_failed("Invalid x-match field type; expected longstr")),
+        let kind = string(arguments, "x-match").filter(|_| exchange.kind == ExchangeType::Headers);
+        if let Some(kind) = kind.filter(|kind| !["all", "any", "all-with-x", "any-with-x"].contains(kind)) {
+            let text =
+                format!("Invalid x-match field value <<\"{kind}\">>; expected all, any, all-with-x, or any-with-x");
+            return Err(Exception::precondition_failed(&text));
         }
+        Ok(())
     }
 
     fn bind(&mut self, source: &str, destination: Destination, key: &ShortString, arguments: FieldTable) {

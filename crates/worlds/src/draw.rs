@@ -65,7 +65,11 @@ impl Scenario {
         }
         faults.sort_by_key(|fault| fault.at);
         let grace = pick(random, &[secs(5), secs(30)]);
-        Self { seed, version, weather, processes, grace, queues, messages, faults }
+        let consumer_timeout = pick(random, &[secs(1_800), secs(1_800), secs(600)]);
+        if consumer_timeout < secs(1_800) {
+            faults.iter_mut().for_each(|fault| prolong(random, fault));
+        }
+        Self { seed, version, weather, processes, consumer_timeout, grace, queues, messages, faults }
     }
 }
 
@@ -131,6 +135,13 @@ fn message(random: &mut SmallRng, queues: &[QueuePlan]) -> MessagePlan {
     let attempts = ends.into_iter().map(|ends| attempt(random, ends)).collect();
     let deadline = pick(random, &[None, None, None, None, Some(secs(4)), Some(secs(20))]);
     MessagePlan { at, queue: random.random_range(0..queues.len()), key: random.random_range(0..3), deadline, attempts }
+}
+
+/// Some of what keeps copies from being published lasts for longer than the broker waits for an ack.
+fn prolong(random: &mut SmallRng, fault: &mut Fault) {
+    if let FaultKind::Alarm { lasts } | FaultKind::NoCopies { lasts } = &mut fault.kind {
+        *lasts = pick(random, &[*lasts, secs(200), secs(700)]);
+    }
 }
 
 /// The worst comes of two faults at once, so they come in bursts.

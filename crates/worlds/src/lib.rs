@@ -1,4 +1,60 @@
 //! Whole rehop services on a simulated RabbitMQ, in virtual time.
+//!
+//! A [`World`] runs a service's own code: `rehop::connect`, its settings, its handlers. Instead of a real broker there is a
+//! [simulated one](rehop_simulator), and time passes only when nothing else can happen. So a test publishes a message, kills the process,
+//! restarts the broker and lets two hours pass in milliseconds, without Docker, and the same seed gives the same run.
+//!
+//! # A handler that is not idempotent
+//!
+//! A message may come again: its process died, or its connection was lost. A handler that charges a card before it writes the receipt
+//! charges it twice then. A test shows it:
+//!
+//! ```
+//! use std::sync::{Arc, Mutex};
+//! use std::time::Duration;
+//!
+//! use rehop::{Consumer, Failure, Message, Settings};
+//! use rehop_worlds::{Stop, World};
+//!
+//! type Charges = Arc<Mutex<Vec<u32>>>;
+//!
+//! async fn serve(charges: Charges, stop: Stop) -> Result<(), rehop::Error> {
+//!     let charge = move |order: Message<u32>| {
+//!         let charges = charges.clone();
+//!         async move {
+//!             charges.lock().unwrap().push(*order);
+//!             // The receipt takes a second.
+//!             tokio::time::sleep(Duration::from_secs(1)).await;
+//!             Ok::<_, Failure>(())
+//!         }
+//!     };
+//!     let service = rehop::connect_until(&Settings::default(), stop).await?;
+//!     service.with_consumer(Consumer::new("orders", charge)).await.map(drop)
+//! }
+//!
+//! let charges = Charges::default();
+//! let mut world = World::new(7);
+//! let process = world.start(|stop| serve(charges.clone(), stop));
+//! world.publish("orders", &42);
+//! world.pass(Duration::from_millis(500));
+//! world.kill(process);
+//! world.start(|stop| serve(charges.clone(), stop));
+//! assert!(world.settle(Duration::from_secs(60)));
+//! assert_eq!(*charges.lock().unwrap(), [42, 42], "the card was charged twice");
+//! ```
+//!
+//! The cure is to remember the `message_id` of what was charged, in the same transaction.
+//!
+//! # rehop's own worlds
+//!
+//! A [`Scenario`] follows from a seed: the broker's release, the network, up to six processes, queues of each strategy, messages, what
+//! each attempt does, and what breaks. [`run`] lets the service live through it, and [`check()`] compares what happened with what rehop
+//! promises. `make worlds` does this with 100,000 seeds. A seed that breaks a promise is shortened to a [`Story`].
+//!
+//! # What is not simulated
+//!
+//! Permissions, apart from those of a scenario; TLS; clusters; the sizes of frames; lapin itself. The tests on real brokers are there for
+//! these. That the simulated broker does what real ones do is checked by the conformance test of [`rehop_simulator`].
 
 mod check;
 mod draw;
@@ -7,12 +63,15 @@ mod process;
 mod record;
 mod scenario;
 mod shrink;
+mod stage;
 mod story;
 mod world;
 
 pub use check::{Promise, Violation, check};
-pub use network::{LateCopy, Network, Process, Weather};
+pub use network::{LateCopy, Process, Weather};
 pub use record::{AttemptId, Happened, Recorded};
+pub use rehop_simulator::Version;
 pub use scenario::{AttemptPlan, Ending, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
+pub use stage::{Delivered, Fate, MessageId, Stop, World};
 pub use story::Story;
 pub use world::{Outcome, abandon, run};

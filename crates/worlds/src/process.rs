@@ -142,6 +142,7 @@ pub(crate) fn settings(scenario: &Scenario) -> Settings {
     settings.broker.timeout = Duration::from_secs(10);
     settings.broker.startup_timeout = Duration::from_secs(600);
     settings.shutdown.grace = scenario.grace;
+    settings.broker.consumer_timeout = scenario.consumer_timeout;
     // Fewer queues to declare.
     settings.ladder.max = Duration::from_secs(60);
     for plan in &scenario.queues {

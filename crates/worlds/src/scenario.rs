@@ -19,6 +19,8 @@ pub struct Scenario {
     pub weather: Weather,
     /// How many processes run the service.
     pub processes: usize,
+    /// How long the broker lets a delivery be unsettled, as the service's settings say, too.
+    pub consumer_timeout: Duration,
     /// How long a process that stops may take.
     pub grace: Duration,
     /// The queues that each of them consumes.
@@ -183,8 +185,9 @@ impl Scenario {
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, version, weather, processes, grace, queues, messages, faults } = self;
-        writeln!(f, "seed {seed}: RabbitMQ {version:?}, {processes} processes, grace {grace:?}, {weather:?}")?;
+        let Self { seed, version, weather, processes, consumer_timeout, grace, queues, messages, faults } = self;
+        let timeouts = format!("grace {grace:?}, consumer_timeout {consumer_timeout:?}");
+        writeln!(f, "seed {seed}: RabbitMQ {version:?}, {processes} processes, {timeouts}, {weather:?}")?;
         queues.iter().try_for_each(|queue| writeln!(f, "  {queue:?}"))?;
         for (number, message) in messages.iter().enumerate() {
             let MessagePlan { at, queue, key, deadline, attempts } = message;

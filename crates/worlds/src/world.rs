@@ -34,7 +34,7 @@ const PUBLISHER: Process = Process(0);
 const LONGEST_REST: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Worlds begin on this date.
-const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
+pub(crate) const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
 
 /// Runs a scenario in virtual time, on a runtime of its own.
 ///
@@ -68,7 +68,9 @@ fn in_virtual_time<T>(seed: u64, world: impl Future<Output = T>) -> Result<T, Er
 }
 
 async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
-    let network = Network::new(Broker::new(scenario.version), scenario.weather, scenario.seed);
+    let mut broker = Broker::new(scenario.version);
+    broker.set_consumer_timeout(scenario.consumer_timeout);
+    let network = Network::new(broker, scenario.weather, scenario.seed);
     let (kills, killed) = mpsc::unbounded_channel();
     let shared = Shared::new(scenario.clone(), network, kills);
     let settings = settings(scenario);

@@ -35,6 +35,7 @@ fn quiet(version: Version, messages: usize, concurrency: u16) -> Scenario {
         version,
         weather: Weather::default(),
         processes: 1,
+        consumer_timeout: secs(1_800),
         grace: secs(30),
         queues: vec![queue],
         messages: vec![message; messages],

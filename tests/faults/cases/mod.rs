@@ -78,13 +78,16 @@ pub(crate) fn all() -> Vec<Case> {
         }),
         case(Corner, "a message that kills its process parks itself and no innocent, with three instances", |ground| {
             poison::alone(ground, 3)
-        }),
+        })
+        .long_only(),
         case(
             Corner,
             "a message that kills its process parks itself and no innocent, with slow handlers",
             poison::among_slow_ones,
-        ),
-        case(Corner, "three messages that kill their process park themselves and no innocent", poison::three),
+        )
+        .long_only(),
+        case(Corner, "three messages that kill their process park themselves and no innocent", poison::three)
+            .long_only(),
         case(
             Corner,
             "messages that kill their process park themselves and no innocent, in a queue in which messages wait",
@@ -95,16 +98,16 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "a handler that blocks its thread takes no neighbour with it", handler::blocks),
         case(Corner, "a handler that takes much memory takes no neighbour with it", handler::allocates),
         case(Corner, "the connections are cut again and again", network::cut),
-        case(Corner, "the connections are reset again and again", network::reset),
-        case(Corner, "the connections are slow", network::slow),
+        case(Corner, "the connections are reset again and again", network::reset).long_only(),
+        case(Corner, "the connections are slow", network::slow).long_only(),
         case(Corner, "the network is silent for a time", network::half_open),
         case(Corner, "the connections are half-open forever, and new ones work", network::silent_forever),
-        case(Corner, "the broker refuses new connections for a time", network::refused),
-        case(Corner, "only the consuming connection breaks, again and again", network::only_consuming),
-        case(Corner, "only the publishing connection breaks, again and again", network::only_publishing),
+        case(Corner, "the broker refuses new connections for a time", network::refused).long_only(),
+        case(Corner, "only the consuming connection breaks, again and again", network::only_consuming).long_only(),
+        case(Corner, "only the publishing connection breaks, again and again", network::only_publishing).long_only(),
         case(Corner, "no ack arrives any more", network::no_acks),
         case(Corner, "no confirm arrives any more", network::no_confirms),
-        case(Corner, "confirms are late, and the connection is kept", network::late_confirms),
+        case(Corner, "confirms are late, and the connection is kept", network::late_confirms).long_only(),
         case(Corner, "confirms come too late", network::confirms_that_come_too_late),
         case(Corner, "messages return with forged times in their headers", waits::forged_times),
         case(
@@ -113,8 +116,8 @@ pub(crate) fn all() -> Vec<Case> {
             clock::jumps,
         ),
         case(Corner, "the service is restarted again and again under a backlog", rolling::restarts_under_a_backlog),
-        case(Corner, "the shipped defaults bear lost connections", rolling::shipped_defaults),
-        case(Corner, "the production profile bears lost connections", rolling::production_profile),
+        case(Corner, "the shipped defaults bear lost connections", rolling::shipped_defaults).long_only(),
+        case(Corner, "the production profile bears lost connections", rolling::production_profile).long_only(),
         case(Corner, "the work queue is deleted while messages wait", topology::work_queue),
         case(Corner, "the work queue is deleted while no service runs", topology::work_queue_while_away),
         case(Corner, "a wait queue is deleted", topology::wait_queue),
@@ -128,10 +131,11 @@ pub(crate) fn all() -> Vec<Case> {
         case(Corner, "the parked queue is full and refuses", limits::full_parked_queue),
         case(Corner, "the service stops with a thousand deliveries in flight", shutdown::with_a_thousand_in_flight),
         case(Corner, "the service is told to stop twice", shutdown::twice),
-        case(Corner, "the service stops while its handlers hang", shutdown::past_the_grace_time),
+        case(Corner, "the service stops while its handlers hang", shutdown::past_the_grace_time).long_only(),
         case(Corner, "the service stops while the broker is away", shutdown::while_the_broker_is_away),
         case(Corner, "the service stops while it connects to silence", shutdown::while_it_connects_to_silence),
-        case(Corner, "the service stops while the network is silent", shutdown::while_the_network_is_silent),
+        case(Corner, "the service stops while the network is silent", shutdown::while_the_network_is_silent)
+            .long_only(),
         case(Corner, "the service stops while the parked queue is full", shutdown::while_the_parked_queue_is_full),
         case(
             Corner,
@@ -195,7 +199,8 @@ pub(crate) fn all() -> Vec<Case> {
             Corner,
             "one queue's parked queue is full, and the other queue works on",
             several::parked_queue_of_one_is_full,
-        ),
+        )
+        .long_only(),
         case(Corner, "one of two queues is deleted, and the other works on", several::one_is_deleted),
         case(Corner, "a newer version of the service has other delays", upgrade::other_delays),
         case(Corner, "messages wait in their queue through kills and restarts", strategies::native),
@@ -209,7 +214,8 @@ pub(crate) fn all() -> Vec<Case> {
             Corner,
             "all messages of a queue stay in order through kills, lost connections and restarts",
             order::of_all,
-        ),
+        )
+        .long_only(),
         case(
             Corner,
             "a message that kills its process parks itself and no innocent, in an ordered queue",
@@ -225,7 +231,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(Broker, "a disk alarm is raised and cleared", limits::disk).long_only(),
         case(Broker, "the service stops while the broker is frozen", shutdown::while_the_broker_is_frozen),
         case(Broker, "the service stops during an alarm", shutdown::during_an_alarm),
-        case(Broker, "the consuming connection is lost during an alarm", stalls::an_alarm_and_cut),
+        case(Broker, "the consuming connection is lost during an alarm", stalls::an_alarm_and_cut).long_only(),
         case(Broker, "handlers are slower together than the ack timeout", stalls::slower_than_the_ack_timeout)
             .long_only(),
         case(Broker, "an alarm lasts longer than the ack timeout", stalls::an_alarm_longer_than_the_ack_timeout),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 
 use super::{Reason, Target};
-use crate::headers::{integer_of, long_string, string, strings, with_headers, without_expiration};
+use crate::headers::{integer_of, long_string, string, strings, without_expiration};
 use crate::message::Message;
 use crate::names::Name;
 use crate::protocol::{Time, Version};
@@ -87,33 +87,30 @@ fn record_in_history(now: Time, entry: &Entry, reason: Reason, queue: &Name) -> 
     dead.deaths.insert(0, death);
     dead.delivery_count = entry.counts.delivery().or(message.delivery_count);
     let deaths: Vec<_> = dead.deaths.iter().map(|death| AMQPValue::FieldTable(death.table())).collect();
-    let properties = with_headers(&without_expiration(&message.properties), |headers| {
+    let properties = without_expiration(&message.properties, |headers| {
         headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));
         if is_first {
-            set_death_headers(headers, "first", reason, queue, &message.exchange);
+            set(headers, FIRST_DEATH, reason, queue, &message.exchange);
         }
-        set_death_headers(headers, "last", reason, queue, &message.exchange);
+        set(headers, LAST_DEATH, reason, queue, &message.exchange);
     });
     dead.properties = Arc::new(properties);
     dead
 }
 
-/// Only 4.x has `x-last-death-*`.
-fn set_death_headers(
-    headers: &mut BTreeMap<ShortString, AMQPValue>,
-    which: &str,
-    reason: Reason,
-    queue: &str,
-    exchange: &str,
-) {
-    for (what, value) in [("reason", reason.as_str()), ("queue", queue), ("exchange", exchange)] {
-        headers.insert(format!("x-{which}-death-{what}").into(), long_string(value));
+const FIRST_DEATH: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
+/// Only on 4.x.
+const LAST_DEATH: [&str; 3] = ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
+
+fn set(headers: &mut BTreeMap<ShortString, AMQPValue>, names: [&str; 3], reason: Reason, queue: &str, exchange: &str) {
+    for (name, value) in names.into_iter().zip([reason.as_str(), queue, exchange]) {
+        headers.insert(name.into(), long_string(value));
     }
 }
 
 fn record_in_header(now: Time, message: &Message, reason: Reason, queue: &Name, target: &Target) -> Message {
     let mut dead = message.clone();
-    let properties = with_headers(&without_expiration(&message.properties), |headers| {
+    let properties = without_expiration(&message.properties, |headers| {
         let mut routing_keys = vec![Name::from(message.routing_key())];
         routing_keys.extend(headers.get("CC").map(strings).unwrap_or_default());
         let death = Death {
@@ -133,7 +130,7 @@ fn record_in_header(now: Time, message: &Message, reason: Reason, queue: &Name, 
         };
         headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));
         if former.is_none() {
-            set_death_headers(headers, "first", reason, queue, &message.exchange);
+            set(headers, FIRST_DEATH, reason, queue, &message.exchange);
         }
         if target.routing_key.is_some() {
             headers.remove("CC");

@@ -80,9 +80,11 @@ impl Consumer {
         !self.is_cancelled && self.timed_out.is_empty()
     }
 
-    fn add_credit(&mut self) {
+    /// From 4.0 on there is never more credit than the prefetch.
+    fn add_credit(&mut self, version: Version) {
         if !self.is_cancelled && matches!(self.subscription.tag, Tag::Subscription(_)) {
-            self.credit = (self.credit + 1).min(credit_of(&self.subscription));
+            let max = if version >= Version::V4_0 { credit_of(&self.subscription) } else { u32::MAX };
+            self.credit = self.credit.saturating_add(1).min(max);
         }
     }
 
@@ -91,7 +93,7 @@ impl Consumer {
         let late: Vec<_> =
             self.held.iter().filter(|(_, held)| held.deadline <= now).map(|(&delivery, _)| delivery).collect();
         self.timed_out.extend(&late);
-        late.iter().for_each(|_| self.add_credit());
+        late.iter().for_each(|_| self.add_credit(Version::V4_3));
         late.iter().filter_map(|delivery| self.held.remove(delivery)).map(|held| held.entry).collect()
     }
 
@@ -186,9 +188,17 @@ impl Consumers {
         };
         consumer.forgive(deliveries);
         let settled: Vec<_> = order.iter().filter_map(|delivery| consumer.held.remove(delivery)).collect();
-        settled.iter().for_each(|_| consumer.add_credit());
+        settled.iter().for_each(|_| consumer.add_credit(self.version));
         self.put_back(consumer);
         settled.into_iter().map(|held| held.entry).collect()
+    }
+
+    /// 3.10 credits a returned message twice if it is dead-lettered for its limit, so that the consumer gets more than its prefetch.
+    pub(super) fn credit_again(&mut self, channel: ChannelId, tag: &Tag) {
+        if let Some(mut consumer) = self.take(channel, tag) {
+            consumer.add_credit(self.version);
+            self.put_back(consumer);
+        }
     }
 
     fn take(&mut self, channel: ChannelId, tag: &Tag) -> Option<Consumer> {
@@ -275,11 +285,18 @@ impl Consumers {
         self.known.push(consumer);
     }
 
-    /// A channel is gone, with its consumers. Returns what they held, in the order of their subscription.
+    /// A channel is gone, with its consumers. Returns what they held, one consumer after the other: 3.10 takes them by their tags, where
+    /// that of a `basic.get` is its number, and 4.x takes subscriptions first, in their order.
     pub(super) fn leave(&mut self, channel: ChannelId) -> Vec<Entry> {
         self.waiting.retain(|consumer| consumer.subscription.channel != channel);
         let gone = self.known.extract_if(.., |consumer| consumer.subscription.channel == channel);
-        gone.flat_map(|consumer| consumer.held.into_values()).map(|held| held.entry).collect()
+        let mut gone: Vec<_> = gone.collect();
+        gone.sort_by_cached_key(|consumer| match &consumer.subscription.tag {
+            Tag::Subscription(_) if self.version >= Version::V4_0 => (0, consumer.key, Name::default()),
+            Tag::Subscription(tag) => (1, 0, tag.clone()),
+            Tag::Get(delivery) => (1, 0, delivery.to_string().into()),
+        });
+        gone.into_iter().flat_map(|consumer| consumer.held.into_values()).map(|held| held.entry).collect()
     }
 
     /// Everything that is held.

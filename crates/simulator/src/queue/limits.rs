@@ -19,7 +19,7 @@ impl Queue {
 
     /// A quorum queue that turned publishers away takes them again at four fifths of its limit.
     pub(super) fn is_below_soft_limit(&self) -> bool {
-        self.settings.max_length.is_some_and(|max| self.length() <= max * 4 / 5)
+        self.settings.max_length.is_some_and(|max| self.length() <= max - max.div_ceil(5))
     }
 
     /// Whether a publish is refused. A quorum queue is not exact: it tells its publishers when it is over its limit, so it comes to hold

@@ -282,7 +282,12 @@ impl Queue {
         for entry in self.consumers.settle(channel, tag, deliveries, &order) {
             match settlement {
                 Settlement::Ack => {}
-                Settlement::Requeue(how) => self.give_back(entry, how),
+                Settlement::Requeue(how) => {
+                    let is_dead = self.give_back(entry, how);
+                    if is_dead && self.version == Version::V3_10 {
+                        self.consumers.credit_again(channel, tag);
+                    }
+                }
                 Settlement::Discard(how) => {
                     let mut entry = entry;
                     entry.counts.count_discard(self.version, how);
@@ -303,26 +308,29 @@ impl Queue {
         order
     }
 
-    /// A message comes back: to the head, to the end, later, or to the dead-letter exchange.
-    fn give_back(&mut self, mut entry: Entry, how: Return) {
+    /// A message comes back: to the head, to the end, later, or to the dead-letter exchange. Returns whether the last.
+    fn give_back(&mut self, mut entry: Entry, how: Return) -> bool {
         if self.is_classic() {
             entry.was_delivered = true;
-            return self.backlog.push_by_index(entry);
+            self.backlog.push_by_index(entry);
+            return false;
         }
         entry.counts.count_return(self.version, how);
         let limit = self.settings.delivery_limit;
         if entry.counts.is_over(self.version, limit) {
-            return self.dead_letter(Reason::DeliveryLimit, entry);
+            self.dead_letter(Reason::DeliveryLimit, entry);
+            return true;
         }
         // Without a limit, 3.10 and 4.0 append a message that a consumer gave back; one of a lost channel stays at the head.
         if limit.is_none() && self.version <= Version::V4_0 && matches!(how, Return::Nack | Return::Reject) {
             entry.index = self.next_index();
-            return self.backlog.push_requeued(entry);
+            self.backlog.push_requeued(entry);
+        } else if let Some(time) = self.ready_again(&entry, how) {
+            self.delayed.insert((time, entry.index), entry);
+        } else {
+            self.returns.push_back(entry);
         }
-        match self.ready_again(&entry, how) {
-            Some(time) => _ = self.delayed.insert((time, entry.index), entry),
-            None => self.returns.push_back(entry),
-        }
+        false
     }
 
     fn dead_letter(&mut self, reason: Reason, entry: Entry) {

@@ -260,3 +260,33 @@ fn the_smaller_limit_of_argument_and_policy_wins() {
         }
     }
 }
+
+#[test]
+fn a_lost_channel_gives_back_by_consumer() {
+    for (version, expected) in VERSIONS.into_iter().zip([["3", "1", "2"], ["1", "2", "3"], ["1", "2", "3"]]) {
+        let mut world = World::new(version);
+        world.declare("q", quorum([("x-delivery-limit", number(2))]));
+        world.prefetch(2);
+        world.consume("q", "s");
+        for id in ["1", "2", "3"] {
+            world.publish("q", id);
+        }
+        world.get("q");
+        world.call(Method::CloseChannel);
+        assert_eq!(world.ready("q"), expected, "{version:?}");
+    }
+}
+
+#[test]
+fn on_3_10_a_message_over_its_limit_is_credited_twice() {
+    for (version, held) in VERSIONS.into_iter().zip([2, 1, 1]) {
+        let mut world = World::new(version);
+        world.declare("q", quorum([("x-delivery-limit", number(0))]));
+        for id in ["1", "2", "3", "4"] {
+            world.publish("q", id);
+        }
+        world.prefetch(1);
+        let first = deliveries(world.consume("q", "c")).pop().unwrap();
+        assert_eq!(deliveries(world.reject(first.tag)).len(), held, "{version:?}");
+    }
+}

@@ -4,6 +4,7 @@ mod consuming;
 mod counts;
 mod dead_lettering;
 mod declaring;
+mod invariants;
 mod node;
 mod publishing;
 

@@ -36,8 +36,7 @@ impl Dial for Dialer {
                 if state.is_killed(self.process) {
                     return None;
                 }
-                let is_refused = now < state.refused_until;
-                let id = if is_refused { None } else { state.broker.connect(now, &self.user) };
+                let id = state.broker.connect(now, &self.user);
                 if let Some(id) = id {
                     state.opened(id, self.process);
                 }

@@ -12,11 +12,14 @@ mod state;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lapin::BasicProperties;
+use lapin::types::ShortString;
 use rehop_simulator::{Broker, ConnectionId, Time};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use dialer::Dialer;
+pub(crate) use state::Arrival;
 use state::State;
 pub use state::{LateCopy, Weather};
 
@@ -26,7 +29,7 @@ pub struct Process(pub u32);
 
 /// The network and the broker at its other end. It belongs to the runtime in which it was made, and ends with it.
 #[derive(Clone)]
-pub struct Network(Arc<Shared>);
+pub(crate) struct Network(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
@@ -37,7 +40,7 @@ struct Shared {
 
 impl Network {
     /// Connects processes to this broker. What the weather leaves open follows from the seed.
-    pub fn new(broker: Broker, weather: Weather, seed: u64) -> Self {
+    pub(crate) fn new(broker: Broker, weather: Weather, seed: u64) -> Self {
         let state = Mutex::new(State::new(broker, weather, seed));
         let network = Self(Arc::new(Shared { state, epoch: Instant::now(), sooner: Notify::new() }));
         let pumped = network.clone();
@@ -46,12 +49,12 @@ impl Network {
     }
 
     /// The time since the world began.
-    pub fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         self.0.epoch.elapsed()
     }
 
     /// Does something to the broker, or reads it.
-    pub fn broker<T>(&self, act: impl FnOnce(&mut Broker, Time) -> T) -> T {
+    pub(crate) fn broker<T>(&self, act: impl FnOnce(&mut Broker, Time) -> T) -> T {
         self.change(|state, now| {
             let result = act(&mut state.broker, now);
             state.collect(now);
@@ -60,34 +63,39 @@ impl Network {
     }
 
     /// The connections of a process that the broker knows, in the order in which they were opened.
-    pub fn connections(&self, process: Process) -> Vec<ConnectionId> {
+    pub(crate) fn connections(&self, process: Process) -> Vec<ConnectionId> {
         self.change(|state, _| state.connections_of(process))
     }
 
     /// Cuts a connection: both ends notice at once, and what is under way is lost.
-    pub fn cut(&self, connection: ConnectionId) {
+    pub(crate) fn cut(&self, connection: ConnectionId) {
         self.change(|state, now| state.cut(connection, now));
     }
 
     /// A connection falls silent: nothing passes any more. Its client notices after `client`, the broker after `broker`, as by missing
     /// heartbeats.
-    pub fn silence(&self, connection: ConnectionId, client: Duration, broker: Duration) {
+    pub(crate) fn silence(&self, connection: ConnectionId, client: Duration, broker: Duration) {
         self.change(|state, now| state.silence(connection, now + client, now + broker));
     }
 
     /// A process is gone: the broker notices the end of its connections after `noticed`, and the process notices nothing any more.
-    pub fn kill(&self, process: Process, noticed: Duration) {
+    pub(crate) fn kill(&self, process: Process, noticed: Duration) {
         self.change(|state, now| state.kill(process, now + noticed));
     }
 
-    /// The copies that were sent although the channel of their original was gone, since the last call.
-    pub fn take_late_copies(&self) -> Vec<LateCopy> {
-        self.change(|state, _| state.take_late_copies())
+    /// Every delivery so far, in the order of their arrival.
+    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+        self.lock().arrivals.clone()
     }
 
-    /// Until then, no connection can be opened.
-    pub fn refuse_connections(&self, until: Time) {
-        self.change(|state, _| state.refused_until = until);
+    /// Publishes a message to a queue, as a process without rehop would.
+    pub(crate) fn publish(&self, process: Process, queue: ShortString, properties: BasicProperties, body: Vec<u8>) {
+        self.change(|state, now| state.publish_plainly(process, queue, properties, body, now));
+    }
+
+    /// The copies that were sent although the channel of their original was gone, since the last call.
+    pub(crate) fn take_late_copies(&self) -> Vec<LateCopy> {
+        self.change(|state, _| state.take_late_copies())
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State, Time) -> T) -> T {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lapin::message::{BasicReturnMessage, Delivery};
 use lapin::types::ShortString;
-use lapin::{Confirmation, Error};
+use lapin::{BasicProperties, Confirmation, Error};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rehop_simulator::{self as simulator, Broker, ChannelNumber, ConnectionId, Event, Method, Sent, Time};
@@ -43,7 +43,6 @@ pub(super) type Answer = lapin::Result<Event>;
 
 pub(super) struct State {
     pub(super) broker: Broker,
-    pub(super) refused_until: Time,
     pub(super) sleeping_until: Option<Time>,
     weather: Weather,
     random: SmallRng,
@@ -56,6 +55,16 @@ pub(super) struct State {
     delivered: HashMap<(Process, String), Place>,
     /// Copies that were sent although the channel of their original was gone.
     late_copies: Vec<LateCopy>,
+    pub(super) arrivals: Vec<Arrival>,
+}
+
+/// A delivery that has arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrival {
+    pub(crate) at: Time,
+    pub(crate) process: Process,
+    pub(crate) message: String,
+    pub(crate) is_redelivered: bool,
 }
 
 /// A channel, by its connection, its number, and what tells it from others of that number.
@@ -140,7 +149,6 @@ impl State {
             broker,
             weather,
             random: SmallRng::seed_from_u64(seed),
-            refused_until: Time::ZERO,
             sleeping_until: None,
             under_way: BinaryHeap::new(),
             parcels: 0,
@@ -148,6 +156,7 @@ impl State {
             killed: Vec::new(),
             delivered: HashMap::new(),
             late_copies: Vec::new(),
+            arrivals: Vec::new(),
         }
     }
 
@@ -280,6 +289,24 @@ impl State {
         });
         self.send(connection, number, method, now);
         Ok(confirm)
+    }
+
+    /// Publishes to a queue on a connection that is gone right after.
+    pub(super) fn publish_plainly(
+        &mut self,
+        process: Process,
+        queue: ShortString,
+        properties: BasicProperties,
+        body: Vec<u8>,
+        now: Time,
+    ) {
+        let Some(connection) = self.broker.connect(now, "guest") else { return };
+        self.opened(connection, process);
+        let (exchange, properties) = (ShortString::default(), Box::new(properties));
+        self.broker.receive(now, connection, 1, Method::OpenChannel);
+        let publish = Method::Publish { exchange, routing_key: queue, is_mandatory: false, properties, body };
+        self.broker.receive(now, connection, 1, publish);
+        self.forget(connection, now);
     }
 
     /// Remembers a copy that comes too late.
@@ -458,7 +485,10 @@ impl State {
                         && let Some(channel) = end.channels.get(&sent.channel)
                     {
                         let place = (sent.connection, sent.channel, channel.key);
-                        self.delivered.insert((end.process, message.to_string()), place);
+                        let (process, message) = (end.process, message.to_string());
+                        let is_redelivered = delivery.is_redelivered;
+                        self.arrivals.push(Arrival { at: now, process, message: message.clone(), is_redelivered });
+                        self.delivered.insert((process, message), place);
                     }
                     let is_unblocked = end.receive(sent, now);
                     if is_unblocked {

@@ -1,0 +1,424 @@
+//! What a script's clients know, on the simulator or on a real broker: which channels are open, what they hold, what they asked.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use lapin::BasicProperties;
+use lapin::types::{FieldTable, ShortString};
+use rehop_simulator::{Delivery, Event, Method};
+
+use crate::script::{CHANNELS, Index, Message, Settlement, Step, Table};
+use crate::seen::{Copy, Saw, Stream};
+use crate::world::World;
+
+/// What a client does at its broker.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Action {
+    Connect(Index),
+    Send(Index, Method),
+    Close(Index),
+    Cut(Index),
+    SetPolicy(Index, FieldTable),
+    ClearPolicy(Index),
+}
+
+/// The clients of one run.
+#[derive(Debug, Clone)]
+pub(crate) struct Clients {
+    world: World,
+    connections: BTreeSet<Index>,
+    channels: BTreeMap<Index, Channel>,
+    queues: BTreeSet<Index>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Channel {
+    published: u64,
+    unconfirmed: BTreeMap<u64, String>,
+    subscriptions: BTreeMap<String, Subscription>,
+    held: Vec<Held>,
+    asked: VecDeque<Asked>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Subscription {
+    queue: Index,
+    is_no_ack: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    queue: Index,
+    tag: u64,
+}
+
+/// A question, whose answer comes in its turn.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Declare(Index),
+    Delete(Index),
+    Get { queue: Index, is_no_ack: bool },
+    Close,
+    Other,
+}
+
+impl Clients {
+    pub(crate) fn new(world: World) -> Self {
+        Self { world, connections: BTreeSet::new(), channels: BTreeMap::new(), queues: BTreeSet::new() }
+    }
+
+    /// The queues that exist as far as the clients know.
+    pub(crate) fn queues(&self) -> impl Iterator<Item = Index> {
+        self.queues.iter().copied()
+    }
+
+    /// Whether a step would do anything now, once the channel is open that it needs.
+    pub(crate) fn can(&self, step: &Step) -> bool {
+        step.needs().is_some() || !self.clone().actions(step).is_empty()
+    }
+
+    /// Whether a channel is open.
+    pub(crate) fn has(&self, channel: Index) -> bool {
+        self.channels.contains_key(&channel)
+    }
+
+    /// The channels that are open.
+    pub(crate) fn channels(&self) -> impl Iterator<Item = Index> {
+        let is_open = |channel: &Channel| !channel.asked.iter().any(|asked| matches!(asked, Asked::Close));
+        self.channels.iter().filter(move |(_, channel)| is_open(channel)).map(|(index, _)| *index)
+    }
+
+    /// What a step means now. Nothing if it is about something that is not there, such as a message to settle.
+    pub(crate) fn actions(&mut self, step: &Step) -> Vec<Action> {
+        let world = self.world.clone();
+        match step {
+            Step::OpenChannel { channel } => self.open(*channel),
+            Step::DeclareQueue { channel, queue, arguments } => {
+                let method = declare(&world, *queue, false, world.queue_table(*queue, arguments));
+                self.ask(*channel, Asked::Declare(*queue), method)
+            }
+            Step::LookAtQueue { channel, queue } => {
+                let method = declare(&world, *queue, true, FieldTable::default());
+                self.ask(*channel, Asked::Declare(*queue), method)
+            }
+            Step::DeclareExchange { channel, exchange, kind, arguments } => {
+                let method = Method::DeclareExchange {
+                    exchange: world.exchange(Some(*exchange)),
+                    kind: (*kind).to_owned(),
+                    is_passive: false,
+                    is_durable: true,
+                    is_auto_delete: false,
+                    is_internal: false,
+                    arguments: world.table(arguments),
+                };
+                self.ask(*channel, Asked::Other, method)
+            }
+            Step::Bind { channel, queue, exchange, key, arguments } => {
+                let (queue, exchange) = (world.queue(*queue), world.exchange(Some(*exchange)));
+                let (routing_key, arguments) = (world.key(key), world.table(arguments));
+                self.ask(*channel, Asked::Other, Method::BindQueue { queue, exchange, routing_key, arguments })
+            }
+            Step::Unbind { channel, queue, exchange, key, arguments } => {
+                let (queue, exchange) = (world.queue(*queue), world.exchange(Some(*exchange)));
+                let (routing_key, arguments) = (world.key(key), world.table(arguments));
+                self.ask(*channel, Asked::Other, Method::UnbindQueue { queue, exchange, routing_key, arguments })
+            }
+            Step::BindExchange { channel, destination, source, key, arguments } => {
+                let (destination, source) = (world.exchange(Some(*destination)), world.exchange(Some(*source)));
+                let (routing_key, arguments) = (world.key(key), world.table(arguments));
+                self.ask(*channel, Asked::Other, Method::BindExchange { destination, source, routing_key, arguments })
+            }
+            Step::DeleteExchange { channel, exchange } => {
+                let method = Method::DeleteExchange { exchange: world.exchange(Some(*exchange)), if_unused: false };
+                self.ask(*channel, Asked::Other, method)
+            }
+            Step::Publish { channel, messages } => self.publish(*channel, messages),
+            Step::Subscribe { channel, queue, tag, prefetch, is_no_ack, arguments } => {
+                self.subscribe(*channel, *queue, *tag, *prefetch, *is_no_ack, arguments)
+            }
+            Step::Cancel { channel, pick } => self.cancel(*channel, *pick),
+            Step::Get { channel, queue, is_no_ack } => {
+                let method = Method::Get { queue: world.queue(*queue), is_no_ack: *is_no_ack };
+                self.ask(*channel, Asked::Get { queue: *queue, is_no_ack: *is_no_ack }, method)
+            }
+            Step::Settle { channel, pick, is_multiple, how } => self.settle(*channel, *pick, *is_multiple, *how),
+            Step::SettleUnknown { channel } => {
+                vec![Action::Send(*channel, Method::Ack { tag: 9999, is_multiple: false })]
+            }
+            Step::CloseChannel { channel } => match self.channels.get_mut(channel) {
+                Some(open) => {
+                    open.asked.push_back(Asked::Close);
+                    vec![Action::Send(*channel, Method::CloseChannel)]
+                }
+                None => Vec::new(),
+            },
+            Step::CloseConnection { connection } => self.disconnect(*connection, Action::Close(*connection)),
+            Step::CutConnection { connection } => self.disconnect(*connection, Action::Cut(*connection)),
+            Step::PassTime => Vec::new(),
+            Step::Purge { channel, queue } => {
+                self.ask(*channel, Asked::Other, Method::PurgeQueue { queue: world.queue(*queue) })
+            }
+            Step::DeleteQueue { channel, queue, if_empty } => {
+                let method = Method::DeleteQueue { queue: world.queue(*queue), if_unused: false, if_empty: *if_empty };
+                self.ask(*channel, Asked::Delete(*queue), method)
+            }
+            Step::SetPolicy { queue, definition } if self.queues.contains(queue) => {
+                vec![Action::SetPolicy(*queue, world.queue_table(*queue, definition))]
+            }
+            Step::ClearPolicy { queue } if self.queues.contains(queue) => vec![Action::ClearPolicy(*queue)],
+            Step::SetPolicy { .. } | Step::ClearPolicy { .. } => Vec::new(),
+        }
+    }
+
+    /// Opens a channel, and its connection, unless they are open. It confirms.
+    fn open(&mut self, channel: Index) -> Vec<Action> {
+        if self.channels.contains_key(&channel) {
+            return Vec::new();
+        }
+        let mut actions = Vec::new();
+        let connection = CHANNELS[channel].0;
+        if self.connections.insert(connection) {
+            actions.push(Action::Connect(connection));
+        }
+        self.channels.insert(channel, Channel { asked: [Asked::Other; 2].into(), ..Channel::default() });
+        actions.push(Action::Send(channel, Method::OpenChannel));
+        actions.push(Action::Send(channel, Method::ConfirmSelect));
+        actions
+    }
+
+    fn ask(&mut self, channel: Index, asked: Asked, method: Method) -> Vec<Action> {
+        // In the topology an earlier step may have closed it.
+        let Some(open) = self.channels.get_mut(&channel) else {
+            return Vec::new();
+        };
+        open.asked.push_back(asked);
+        vec![Action::Send(channel, method)]
+    }
+
+    fn publish(&mut self, channel: Index, messages: &[Message]) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for message in messages {
+            let Some(open) = self.channels.get_mut(&channel) else {
+                return actions;
+            };
+            open.published += 1;
+            open.unconfirmed.insert(open.published, format!("m{}", message.number));
+            let mut properties =
+                BasicProperties::default().with_message_id(message.number.to_string().into()).with_delivery_mode(2);
+            if !message.headers.is_empty() {
+                properties = properties.with_headers(self.world.table(&message.headers));
+            }
+            if let Some(expiration) = &message.expiration {
+                properties = properties.with_expiration(self.world.expiration(expiration));
+            }
+            if let Some(priority) = message.priority {
+                properties = properties.with_priority(priority);
+            }
+            let method = Method::Publish {
+                exchange: self.world.exchange(message.exchange),
+                routing_key: self.world.key(&message.key),
+                is_mandatory: message.is_mandatory,
+                properties: Box::new(properties),
+                body: format!("m{}", message.number).into_bytes(),
+            };
+            actions.push(Action::Send(channel, method));
+        }
+        actions
+    }
+
+    fn subscribe(
+        &mut self,
+        channel: Index,
+        queue: Index,
+        tag: u32,
+        prefetch: u16,
+        is_no_ack: bool,
+        arguments: &Table,
+    ) -> Vec<Action> {
+        let mut actions = self.ask(channel, Asked::Other, Method::Qos { prefetch });
+        let tag = format!("s{tag}");
+        let method = Method::Consume {
+            queue: self.world.queue(queue),
+            tag: tag.as_str().into(),
+            is_no_ack,
+            is_exclusive: false,
+            arguments: self.world.table(arguments),
+        };
+        actions.extend(self.ask(channel, Asked::Other, method));
+        if let Some(open) = self.channels.get_mut(&channel) {
+            open.subscriptions.insert(tag, Subscription { queue, is_no_ack });
+        }
+        actions
+    }
+
+    fn cancel(&mut self, channel: Index, pick: usize) -> Vec<Action> {
+        let Some(open) = self.channels.get_mut(&channel) else {
+            return Vec::new();
+        };
+        let Some(tag) = open.subscriptions.keys().cycle().nth(pick % open.subscriptions.len().max(1)).cloned() else {
+            return Vec::new();
+        };
+        open.subscriptions.remove(&tag);
+        self.ask(channel, Asked::Other, Method::Cancel { tag: tag.into() })
+    }
+
+    fn settle(&mut self, channel: Index, pick: usize, is_multiple: bool, how: Settlement) -> Vec<Action> {
+        let Some(open) = self.channels.get_mut(&channel) else {
+            return Vec::new();
+        };
+        open.held.sort_unstable();
+        let Some(held) = open.held.iter().cycle().nth(pick % open.held.len().max(1)).copied() else {
+            return Vec::new();
+        };
+        // A broker numbers the deliveries of several queues as they happen to come, so what comes before one of them is chance.
+        let is_of_one_queue = open.held.iter().all(|other| other.queue == held.queue);
+        let tag = if is_multiple && !is_of_one_queue { 0 } else { held.tag };
+        let method = match how {
+            Settlement::Ack => Method::Ack { tag, is_multiple },
+            Settlement::Nack { is_requeued } => Method::Nack { tag, is_multiple, is_requeued },
+            Settlement::Reject { is_requeued } => Method::Reject { tag: held.tag, is_requeued },
+        };
+        let is_multiple = is_multiple && !matches!(how, Settlement::Reject { .. });
+        open.held.retain(|other| if is_multiple { tag != 0 && other.tag > tag } else { other.tag != held.tag });
+        vec![Action::Send(channel, method)]
+    }
+
+    fn disconnect(&mut self, connection: Index, how: Action) -> Vec<Action> {
+        if !self.connections.contains(&connection) || self.have_rivals(connection) {
+            return Vec::new();
+        }
+        self.lose(connection);
+        vec![how]
+    }
+
+    /// Whether two channels of a connection share a queue. When the connection ends, one channel ends before the other, and it is
+    /// chance whether the second one still gets what the first one held.
+    fn have_rivals(&self, connection: Index) -> bool {
+        let channels = self.channels.iter().filter(|(channel, _)| CHANNELS[**channel].0 == connection);
+        let queues = channels.map(|(_, open)| {
+            let subscribed = open.subscriptions.values().map(|it| it.queue);
+            subscribed.chain(open.held.iter().map(|it| it.queue)).collect::<BTreeSet<_>>()
+        });
+        let queues = queues.collect::<Vec<_>>();
+        queues.len() == 2 && !queues[0].is_disjoint(&queues[1])
+    }
+
+    fn lose(&mut self, connection: Index) {
+        self.connections.remove(&connection);
+        self.channels.retain(|channel, _| CHANNELS[*channel].0 != connection);
+    }
+
+    /// Takes what the broker said on a channel, or on channel 0 of a connection.
+    pub(crate) fn see(&mut self, connection: Index, number: u16, event: Event) -> Vec<(Stream, Saw)> {
+        let Some(channel) = CHANNELS.iter().position(|it| *it == (connection, number)) else {
+            return vec![(Stream::Connection(connection), self.see_connection(connection, event))];
+        };
+        let Some(open) = self.channels.get_mut(&channel) else {
+            return vec![(Stream::Channel(channel), Saw::Other(format!("{event:?} on a closed channel")))];
+        };
+        let world = &self.world;
+        let here = Stream::Channel(channel);
+        match event {
+            Event::Done => match open.asked.pop_front() {
+                Some(Asked::Close) => {
+                    self.channels.remove(&channel);
+                    vec![(here, Saw::Done)]
+                }
+                Some(_) => vec![(here, Saw::Done)],
+                None => vec![(here, Saw::Other("an answer to no question".to_owned()))],
+            },
+            Event::Subscribed { tag } => {
+                open.asked.pop_front();
+                vec![(Stream::Subscription(channel, tag.to_string()), Saw::Subscribed)]
+            }
+            Event::Queue { messages, consumers, queue } => {
+                match open.asked.pop_front() {
+                    Some(Asked::Declare(index)) if world.queue(index) == queue => self.queues.insert(index),
+                    other => return vec![(here, Saw::Other(format!("{queue} declared, asked for {other:?}")))],
+                };
+                vec![(here, Saw::Declared { ready: messages, consumers })]
+            }
+            Event::Deleted { messages } => {
+                if let Some(Asked::Delete(queue)) = open.asked.pop_front() {
+                    self.queues.remove(&queue);
+                }
+                vec![(here, Saw::Deleted { messages })]
+            }
+            Event::Empty => {
+                open.asked.pop_front();
+                vec![(here, Saw::Empty)]
+            }
+            Event::Got { delivery, messages } => {
+                if let Some(Asked::Get { queue, is_no_ack: false }) = open.asked.pop_front() {
+                    open.held.push(Held { queue, tag: delivery.tag });
+                }
+                vec![(here, Saw::Got { copy: copy(world, &delivery), left: messages })]
+            }
+            Event::Delivered { consumer, delivery } => {
+                if let Some(Subscription { queue, is_no_ack: false }) = open.subscriptions.get(consumer.as_str()) {
+                    open.held.push(Held { queue: *queue, tag: delivery.tag });
+                }
+                vec![(Stream::Subscription(channel, consumer.to_string()), Saw::Delivered(copy(world, &delivery)))]
+            }
+            Event::Cancelled { tag } => {
+                open.subscriptions.remove(tag.as_str());
+                vec![(Stream::Subscription(channel, tag.to_string()), Saw::Cancelled)]
+            }
+            Event::Returned { code, text, exchange, routing_key, properties, body } => {
+                let copy = Copy::new(world, false, exchange.as_str(), routing_key.as_str(), &properties, &body);
+                let stream = Stream::Published(channel, copy.message.clone());
+                vec![(stream, Saw::Returned { code, text: world.normalised(&text), copy })]
+            }
+            Event::Acked { tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Confirmed),
+            Event::Nacked { tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Refused),
+            Event::Closed { code, text } => {
+                self.channels.remove(&channel);
+                vec![(here, Saw::Closed { code, text: self.world.normalised(&text) })]
+            }
+            Event::Cut | Event::Blocked { .. } | Event::Unblocked => {
+                vec![(here, Saw::Other(format!("{event:?}")))]
+            }
+        }
+    }
+
+    fn see_connection(&mut self, connection: Index, event: Event) -> Saw {
+        match event {
+            Event::Closed { code, text } => {
+                self.lose(connection);
+                Saw::Closed { code, text: self.world.normalised(&text) }
+            }
+            Event::Cut => {
+                self.lose(connection);
+                Saw::Cut
+            }
+            other => Saw::Other(format!("{other:?}")),
+        }
+    }
+}
+
+impl Channel {
+    fn fates(&mut self, channel: Index, tag: u64, is_multiple: bool, saw: &Saw) -> Vec<(Stream, Saw)> {
+        let settled = if is_multiple {
+            let later = self.unconfirmed.split_off(&(tag + 1));
+            std::mem::replace(&mut self.unconfirmed, later).into_values().collect()
+        } else {
+            self.unconfirmed.remove(&tag).into_iter().collect::<Vec<_>>()
+        };
+        settled.into_iter().map(|message| (Stream::Published(channel, message), saw.clone())).collect()
+    }
+}
+
+fn declare(world: &World, queue: Index, is_passive: bool, arguments: FieldTable) -> Method {
+    Method::DeclareQueue {
+        queue: world.queue(queue),
+        is_passive,
+        is_durable: true,
+        is_exclusive: false,
+        is_auto_delete: false,
+        arguments,
+    }
+}
+
+fn copy(world: &World, delivery: &Delivery) -> Copy {
+    let (exchange, key): (&ShortString, &ShortString) = (&delivery.exchange, &delivery.routing_key);
+    Copy::new(world, delivery.is_redelivered, exchange.as_str(), key.as_str(), &delivery.properties, &delivery.body)
+}

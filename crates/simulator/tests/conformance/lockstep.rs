@@ -1,0 +1,197 @@
+//! Runs a script on the simulator and on a real broker, step by step. The simulator goes first, so that it is known what to wait for.
+
+use std::io;
+use std::time::Duration;
+
+use rehop_simulator::Version;
+use tokio::time::{Instant, sleep_until};
+
+use crate::real::{Address, Real};
+use crate::script::{Script, Step};
+use crate::seen::{Seen, Stream};
+use crate::simulated::Simulated;
+use crate::world::World;
+
+/// How long the broker may take for anything.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a broker that is not disturbed may take for anything.
+const COMES_WITHIN: Duration = Duration::from_millis(1500);
+/// A broker's clock has milliseconds, and counts those that have begun.
+const CLOCK: Duration = Duration::from_millis(2);
+/// What is due later than this is not awaited, in a script's milliseconds.
+pub(crate) const SOON: u32 = 2000;
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Both sides saw the same.
+    Agreed(Vec<Pair>),
+    /// They did not, in the last step of these.
+    Diverged(Vec<Pair>),
+    /// A step took so long that a message may have expired meanwhile, so nothing can be said.
+    TooSlow,
+}
+
+/// What both sides saw in a step.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) step: String,
+    pub(crate) simulated: Seen,
+    pub(crate) real: Seen,
+}
+
+/// One run of a script on both sides.
+pub(crate) async fn run(script: &Script, version: Version, address: &Address, world: World) -> io::Result<Outcome> {
+    let real = Real::new(address, world.clone()).await?;
+    let mut run = Run {
+        early: Simulated::new(version, world.clone()),
+        late: Simulated::new(version, world.clone()),
+        real,
+        soon: world.duration(SOON),
+        began: Instant::now(),
+        pairs: Vec::new(),
+    };
+    let outcome = run.all(script).await;
+    run.real.clean_up(script).await?;
+    Ok(match outcome? {
+        Ended::Agreed => Outcome::Agreed(run.pairs),
+        Ended::Diverged => Outcome::Diverged(run.pairs),
+        Ended::TooSlow => Outcome::TooSlow,
+    })
+}
+
+/// How each script ends: everything that is held goes back, and what is due happens.
+pub(crate) fn epilogue() -> Vec<Step> {
+    let close = |channel| Step::CloseChannel { channel };
+    vec![close(0), close(1), close(2), Step::PassTime, Step::PassTime, Step::PassTime]
+}
+
+/// A real broker does a step at some moment between the step's beginning and its end. So two simulators take part, one for which
+/// each step happens when it begins, and one for which it happens when it has ended. Where they see the same, the moment does not
+/// matter, and the broker has to see it, too.
+struct Run {
+    early: Simulated,
+    late: Simulated,
+    real: Real,
+    soon: Duration,
+    began: Instant,
+    pairs: Vec<Pair>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Agreed,
+    Diverged,
+    TooSlow,
+}
+
+impl Run {
+    async fn all(&mut self, script: &Script) -> io::Result<Ended> {
+        let mut ended = self.together(&script.topology).await?;
+        for step in script.steps.iter().chain(&epilogue()) {
+            if ended == Ended::Agreed {
+                ended = self.together(std::slice::from_ref(step)).await?;
+            }
+        }
+        // What is left is taken out, so that it is compared as well.
+        for step in self.early.drain() {
+            if ended == Ended::Agreed {
+                ended = self.together(&[step]).await?;
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Does some steps at once, on a channel that is open.
+    async fn together(&mut self, steps: &[Step]) -> io::Result<Ended> {
+        if let Some(channel) = steps.first().and_then(Step::needs).filter(|channel| !self.early.has(*channel)) {
+            let ended = self.steps(&[Step::OpenChannel { channel }]).await?;
+            if ended != Ended::Agreed {
+                return Ok(ended);
+            }
+        }
+        if steps != [Step::PassTime] {
+            return self.steps(steps).await;
+        }
+        match self.early.next_timer() {
+            Some(due) if due <= self.began.elapsed() + self.soon => self.pass_time(due).await,
+            Some(_) | None => Ok(Ended::Agreed),
+        }
+    }
+
+    /// Does some steps at once, and compares what was seen.
+    async fn steps(&mut self, steps: &[Step]) -> io::Result<Ended> {
+        let due_before = self.early.next_timer();
+        self.early.perform(steps, self.began.elapsed());
+        self.real.perform(steps).await?;
+        let expected = self.early.snapshot();
+        let due = due_before.into_iter().chain(self.early.next_timer()).min();
+        let now = self.began.elapsed();
+        let deadline = now + ANSWERS_WITHIN;
+        // What comes before something else is due must come before that. If there is time enough, it is missing when that is due.
+        let deadline =
+            due.filter(|due| *due > now + COMES_WITHIN).map_or(deadline, |due| deadline.min(due - 5 * CLOCK));
+        loop {
+            // The round begins after whatever may have completed what is expected, so it also brings what is too much.
+            self.real.round().await?;
+            let seen = self.real.snapshot();
+            let now = self.began.elapsed();
+            // If something was due while the step lasted, it may have happened or not.
+            let is_in_time = due.is_none_or(|due| due > now + CLOCK);
+            let is_same = seen == expected;
+            if !is_same && is_in_time && now <= deadline && !contradicts(&seen, &expected) {
+                self.real.wait().await?;
+                continue;
+            }
+            self.late.perform(steps, now + CLOCK);
+            let is_certain = is_in_time && self.late.snapshot() == expected;
+            self.note(steps, expected, seen);
+            return Ok(match (is_certain, is_same) {
+                (true, true) => Ended::Agreed,
+                (true, false) => Ended::Diverged,
+                (false, _) => Ended::TooSlow,
+            });
+        }
+    }
+
+    async fn pass_time(&mut self, due: Duration) -> io::Result<Ended> {
+        // The broker started to count after us, so nothing happens there earlier than here.
+        sleep_until(self.began + due).await;
+        let deadline = due + ANSWERS_WITHIN;
+        loop {
+            let now = self.began.elapsed() + CLOCK;
+            self.early.pass_time(now);
+            self.late.pass_time(now);
+            self.real.round().await?;
+            let (expected, late, seen) = (self.early.snapshot(), self.late.snapshot(), self.real.snapshot());
+            let (now, is_same, is_certain) = (self.began.elapsed(), seen == expected, late == expected);
+            let is_all_done = self.early.next_timer().is_none_or(|due| due > now + CLOCK);
+            if is_same && is_certain && is_all_done || now > deadline {
+                self.note(&[Step::PassTime], expected, seen);
+                return Ok(match (is_certain, is_same) {
+                    (true, true) => Ended::Agreed,
+                    (true, false) => Ended::Diverged,
+                    (false, _) => Ended::TooSlow,
+                });
+            }
+            self.real.wait().await?;
+        }
+    }
+
+    fn note(&mut self, steps: &[Step], simulated: Seen, real: Seen) {
+        let step = match steps {
+            [step] => step.to_string(),
+            _ => "the topology is made".to_owned(),
+        };
+        self.pairs.push(Pair { step, simulated, real });
+        self.early.forget();
+        self.late.forget();
+        self.real.forget();
+    }
+}
+
+/// Whether more of the same can no longer lead to what is expected.
+fn contradicts(seen: &Seen, expected: &Seen) -> bool {
+    let mut of_clients = seen.iter().filter(|(stream, _)| !matches!(stream, Stream::Queue(_)));
+    of_clients.any(|(stream, saw)| !expected.get(stream).is_some_and(|expected| expected.starts_with(saw)))
+}

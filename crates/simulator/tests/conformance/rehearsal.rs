@@ -1,0 +1,100 @@
+//! Tells which scripts a real broker can be compared on.
+//!
+//! A real broker takes its time for each step, and its timers are late by a few milliseconds. So a script whose outcome depends on
+//! whether one of two timers comes first proves nothing. The simulator plays each script several times, with steps of other lengths
+//! and with the times of each queue a little longer or shorter. Only if it sees the same each time is the script any use.
+
+use std::time::Duration;
+
+use rehop_simulator::Version;
+
+use crate::lockstep::{SOON, epilogue};
+use crate::random::Random;
+use crate::script::{Script, Step};
+use crate::seen::{Saw, Seen};
+use crate::simulated::Simulated;
+use crate::world::World;
+
+const PLAYS: u64 = 8;
+/// How long a step takes at most, in a script's milliseconds.
+const STEP: u64 = 4;
+const STEPS_BEFORE_TIME_PASSES: usize = 6;
+
+/// Whether the outcome of a script depends on nothing but the script.
+pub(crate) fn is_certain(script: &Script, version: Version) -> bool {
+    let mut random = Random::new(1);
+    let first = play(script, version, &mut random, false);
+    first.is_some() && (1..PLAYS).all(|_| play(script, version, &mut random, true) == first)
+}
+
+/// The script without the steps that do nothing, such as to settle what nobody holds. And time passes before a slow broker has to do
+/// many steps while something is due soon.
+pub(crate) fn to_the_point(script: Script, version: Version) -> Script {
+    let mut simulated = Simulated::new(version, World::new("rehearsal.".to_owned(), 100));
+    open(&script.topology, &mut simulated, Duration::ZERO);
+    simulated.perform(&script.topology, Duration::ZERO);
+    let (mut now, mut steps, mut since) = (Duration::ZERO, Vec::new(), 0);
+    for step in script.steps {
+        since = if simulated.can(&Step::PassTime) { since + 1 } else { 0 };
+        let step = if since > STEPS_BEFORE_TIME_PASSES { Step::PassTime } else { step };
+        if !simulated.can(&step) {
+            continue;
+        }
+        if step == Step::PassTime {
+            now = simulated.next_timer().unwrap().max(now);
+            simulated.pass_time(now);
+            since = 0;
+        } else {
+            open(std::slice::from_ref(&step), &mut simulated, now);
+            simulated.perform(std::slice::from_ref(&step), now);
+        }
+        steps.push(step);
+    }
+    Script { topology: script.topology, steps }
+}
+
+fn open(steps: &[Step], simulated: &mut Simulated, now: Duration) {
+    if let Some(channel) = steps.first().and_then(Step::needs).filter(|channel| !simulated.has(*channel)) {
+        simulated.perform(&[Step::OpenChannel { channel }], now);
+    }
+}
+
+fn play(script: &Script, version: Version, random: &mut Random, varies: bool) -> Option<Vec<Seen>> {
+    let stretch = (0..script.queues()).map(|_| if varies { 85 + random.next() % 31 } else { 100 }).collect();
+    let world = World::new("rehearsal.".to_owned(), 100).with_queue_stretch(stretch);
+    let soon = world.duration(SOON);
+    let mut simulated = Simulated::new(version, world);
+    let mut now = Duration::ZERO;
+    let mut seen = Vec::new();
+    let mut is_sound = true;
+    let mut step = |steps: &[Step], simulated: &mut Simulated| {
+        if steps == [Step::PassTime] {
+            while let Some(due) = simulated.next_timer().filter(|due| *due <= now + soon) {
+                simulated.pass_time(due);
+                now = due;
+                // What is due right after it comes with it on a slow machine, and alone on a fast one.
+                if simulated.next_timer().is_none_or(|next| next > due + Duration::from_millis(STEP)) {
+                    break;
+                }
+            }
+        } else {
+            open(steps, simulated, now);
+            simulated.perform(steps, now);
+        }
+        now += Duration::from_micros(if varies { random.next() % (STEP * 1000) } else { 0 });
+        seen.push(simulated.snapshot());
+        // A publisher whose channel is closed between two of its messages may or may not see what became of the first one.
+        let is_cut_short = |saw: &Saw| matches!(saw, Saw::Closed { .. });
+        let is_burst = steps.len() > 1 || matches!(steps, [Step::Publish { messages, .. }] if messages.len() > 1);
+        is_sound &= !(is_burst && simulated.has_seen(is_cut_short));
+        simulated.forget();
+    };
+    step(&script.topology, &mut simulated);
+    for one in script.steps.iter().chain(&epilogue()) {
+        step(std::slice::from_ref(one), &mut simulated);
+    }
+    for one in simulated.drain() {
+        step(&[one], &mut simulated);
+    }
+    is_sound.then_some(seen)
+}

@@ -1,0 +1,148 @@
+//! A script's clients at the simulator, in virtual time.
+
+use std::collections::BTreeMap;
+
+use rehop_simulator::{Broker, ConnectionId, Event, Method, Policy, Sent, Time, Version};
+
+use crate::client::{Action, Clients};
+use crate::lockstep::SOON;
+use crate::real::look;
+use crate::script::{CHANNELS, Index, Step, Table};
+use crate::seen::{Saw, Seen, Stream};
+use crate::world::World;
+
+const USER: &str = "guest";
+/// What is due so soon is part of a step, such as the expiry of a message that may not wait at all.
+const AT_ONCE: Time = Time::from_millis(3);
+/// The channel on which queues are looked at.
+const OBSERVING: u16 = 1;
+
+/// The clients of one run, and an observer that belongs to no script.
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    broker: Broker,
+    world: World,
+    clients: Clients,
+    connections: BTreeMap<Index, ConnectionId>,
+    observer: ConnectionId,
+    seen: Seen,
+    now: Time,
+}
+
+impl Simulated {
+    pub(crate) fn new(version: Version, world: World) -> Self {
+        let mut broker = Broker::new(version);
+        let observer = broker.connect(Time::ZERO, USER).unwrap();
+        broker.receive(Time::ZERO, observer, OBSERVING, Method::OpenChannel);
+        let clients = Clients::new(world.clone());
+        Self { broker, world, clients, connections: BTreeMap::new(), observer, seen: Seen::new(), now: Time::ZERO }
+    }
+
+    /// Does what the steps say, with all effects that they have at once.
+    pub(crate) fn perform(&mut self, steps: &[Step], now: Time) {
+        let now = self.now.max(now);
+        self.now = now;
+        let actions = steps.iter().flat_map(|step| self.clients.actions(step)).collect::<Vec<_>>();
+        for action in actions {
+            match action {
+                Action::Connect(connection) => {
+                    let id = self.broker.connect(now, USER).unwrap();
+                    self.connections.insert(connection, id);
+                }
+                Action::Send(channel, method) => {
+                    let (connection, number) = CHANNELS[channel];
+                    if let Some(id) = self.connections.get(&connection) {
+                        self.broker.receive(now, *id, number, method);
+                    }
+                }
+                Action::Close(connection) | Action::Cut(connection) => {
+                    if let Some(id) = self.connections.remove(&connection) {
+                        self.broker.disconnect(now, id);
+                    }
+                }
+                Action::SetPolicy(queue, definition) => {
+                    let queue = self.world.queue(queue).to_string();
+                    self.broker.set_policy(now, Policy { queue, definition });
+                }
+                Action::ClearPolicy(queue) => self.broker.remove_policy(now, self.world.queue(queue).as_str()),
+            }
+        }
+        self.pass_time(now + AT_ONCE);
+    }
+
+    /// When something is due, if nothing else happens.
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        self.broker.next_timer()
+    }
+
+    /// Does all that is due by `now`.
+    pub(crate) fn pass_time(&mut self, now: Time) {
+        while let Some(due) = self.broker.next_timer().filter(|due| *due <= now) {
+            self.now = self.now.max(due);
+            self.broker.pass_time(self.now);
+        }
+        for Sent { connection, channel, event } in self.broker.sent().collect::<Vec<_>>() {
+            let Some(index) = self.connections.iter().find(|(_, id)| **id == connection).map(|(index, _)| *index)
+            else {
+                continue;
+            };
+            for (stream, saw) in self.clients.see(index, channel, event) {
+                self.seen.entry(stream).or_default().push(saw);
+            }
+        }
+    }
+
+    /// What the clients have seen since they [forgot](Self::forget), and what each queue holds.
+    pub(crate) fn snapshot(&mut self) -> Seen {
+        let mut seen = self.seen.clone();
+        for queue in self.clients.queues() {
+            let look = look(self.world.queue(queue));
+            self.broker.receive(self.now, self.observer, OBSERVING, look);
+            let mut holds = Saw::Missing;
+            for sent in self.broker.sent() {
+                match sent.event {
+                    Event::Queue { messages, consumers, .. } => holds = Saw::Holds { ready: messages, consumers },
+                    other => holds = Saw::Other(format!("{other:?}")),
+                }
+            }
+            seen.insert(Stream::Queue(queue), vec![holds]);
+        }
+        seen
+    }
+
+    /// Whether a client has seen something of this kind since it [forgot](Self::forget).
+    pub(crate) fn has_seen(&self, is_it: impl Fn(&Saw) -> bool) -> bool {
+        self.seen.values().flatten().any(is_it)
+    }
+
+    /// The next step begins with nothing seen.
+    pub(crate) fn forget(&mut self) {
+        self.seen.clear();
+    }
+
+    /// Whether a step would do anything now.
+    pub(crate) fn can(&self, step: &Step) -> bool {
+        match step {
+            Step::PassTime => self.next_timer().is_some_and(|due| due <= self.now + self.world.duration(SOON)),
+            other => self.clients.can(other),
+        }
+    }
+
+    /// Whether a channel is open.
+    pub(crate) fn has(&self, channel: Index) -> bool {
+        self.clients.has(channel)
+    }
+
+    /// The steps that take out what is left in each queue, so that it is compared as well.
+    pub(crate) fn drain(&self) -> Vec<Step> {
+        let drain = |queue| Step::Subscribe {
+            channel: 2,
+            queue,
+            tag: 900,
+            prefetch: 0,
+            is_no_ack: true,
+            arguments: Table::new(),
+        };
+        self.clients.queues().flat_map(|queue| [drain(queue), Step::CloseChannel { channel: 2 }]).collect()
+    }
+}

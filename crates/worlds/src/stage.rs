@@ -1,0 +1,350 @@
+//! A world for the tests of a service: its own code and handlers, on a simulated broker, in virtual time.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, UNIX_EPOCH};
+
+use lapin::BasicProperties;
+use lapin::types::ShortString;
+use rehop::internals::dial::dialing;
+use rehop::internals::{Seeded, SimulatedDate};
+use rehop_simulator::{Alarm, Broker, QueueView, Time, Version};
+use serde::Serialize;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use crate::network::{Arrival, Dialer, Network, Process, Weather};
+use crate::world::BEGINNING;
+
+/// A simulated broker, and the processes that a test starts on it.
+///
+/// Time passes only in [`pass`](Self::pass) and [`settle`](Self::settle), as fast as the code runs: two hours take milliseconds. The same seed
+/// gives the same run.
+///
+/// What is simulated: the broker, the network, Tokio's clock, and the dates and random numbers that rehop uses. Not simulated: a handler's own
+/// use of threads, files, sockets, random numbers and the system's clock. A handler that blocks its thread blocks the world.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rehop::{Consumer, Failure, Message, Settings};
+/// use rehop_worlds::{Fate, Stop, World};
+///
+/// async fn serve(stop: Stop) -> Result<(), rehop::Error> {
+///     let charge = |message: Message<u32>| async move {
+///         if message.attempt() < 3 { Err(Failure::transient("the card service is away")) } else { Ok(()) }
+///     };
+///     let service = rehop::connect_until(&Settings::default(), stop).await?;
+///     service.with_consumer(Consumer::new("orders", charge)).await.map(drop)
+/// }
+///
+/// let mut world = World::new(7);
+/// let billing = world.start(serve);
+/// let order = world.publish("orders", &42);
+/// world.pass(Duration::from_secs(1));
+/// world.kill(billing);
+/// world.start(serve);
+/// world.pass(Duration::from_secs(2 * 60 * 60));
+/// assert_eq!(world.fate(&order), Fate::Gone);
+/// assert!(world.deliveries(&order).len() >= 3);
+/// ```
+pub struct World {
+    runtime: Runtime,
+    network: Network,
+    version: Version,
+    processes: Vec<Running>,
+    published: u64,
+    _alone: Alone,
+    _seeded: Seeded,
+    _dated: SimulatedDate,
+}
+
+/// Asks a process to stop, as SIGTERM does. Give it to [`connect_until`](rehop::connect_until).
+#[derive(Debug)]
+pub struct Stop(oneshot::Receiver<()>);
+
+/// A message that the test published, by its `message_id`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MessageId(String);
+
+/// Where a message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// In this queue, ready or delivered. In a parked queue it stays there.
+    In(String),
+    /// In no queue: it was handled, discarded, or expired. The handler knows which.
+    Gone,
+}
+
+/// A delivery of a message to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// The time since the world began.
+    pub at: Time,
+    /// Who got it.
+    pub process: Process,
+    /// Whether the broker says that it may have been delivered before.
+    pub is_redelivered: bool,
+}
+
+struct Running {
+    process: Process,
+    task: AbortHandle,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+/// The user by which a world publishes.
+const USER: &str = "guest";
+
+/// The process number of the world itself.
+const ITSELF: Process = Process(0);
+
+impl World {
+    /// A world with RabbitMQ 4.3 and a quick network.
+    ///
+    /// # Panics
+    ///
+    /// When there is another world on this thread, or it runs in a Tokio runtime: a world has a runtime of its own, so its test is a plain
+    /// `#[test]`.
+    pub fn new(seed: u64) -> Self {
+        Self::of(seed, Version::V4_3, Weather::default())
+    }
+
+    /// A world with this release of RabbitMQ, and this network.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    pub fn of(seed: u64, version: Version, weather: Weather) -> Self {
+        assert!(
+            tokio::runtime::Handle::try_current().is_err(),
+            "a world has a Tokio runtime of its own: make its test a plain #[test] instead of #[tokio::test]"
+        );
+        let alone = Alone::enter();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.unwrap_or_else(|error| panic!("no runtime can be made: {error}"));
+        let seeded = rehop::internals::seed(seed);
+        let (network, dated) = {
+            let _entered = runtime.enter();
+            let network = Network::new(Broker::new(version), weather, seed);
+            (network, rehop::internals::simulate(UNIX_EPOCH + BEGINNING))
+        };
+        Self {
+            runtime,
+            network,
+            version,
+            processes: Vec::new(),
+            published: 0,
+            _alone: alone,
+            _seeded: seeded,
+            _dated: dated,
+        }
+    }
+
+    /// Starts a process: it runs from the next time that time passes, and ends with this future, or when it is killed.
+    pub fn start<F, R>(&mut self, process: F) -> Process
+    where
+        F: FnOnce(Stop) -> R,
+        R: Future + Send + 'static,
+    {
+        let id = Process(u32::try_from(self.processes.len()).unwrap_or(u32::MAX - 1) + 1);
+        let (sender, receiver) = oneshot::channel();
+        let dialer = Arc::new(Dialer { network: self.network.clone(), process: id, user: USER.to_owned() });
+        let running = process(Stop(receiver));
+        let network = self.network.clone();
+        let task = self.runtime.spawn(async move {
+            dialing(dialer, running).await;
+            // What it has left behind does nothing any more.
+            network.kill(id, Duration::ZERO);
+        });
+        self.processes.push(Running { process: id, task: task.abort_handle(), stop: Some(sender) });
+        id
+    }
+
+    /// Publishes a message as JSON to a queue that exists, and lets the services that were started declare it first.
+    ///
+    /// # Panics
+    ///
+    /// When it is no JSON, or nobody declares the queue within a minute.
+    pub fn publish(&mut self, queue: &str, message: &impl Serialize) -> MessageId {
+        let body = serde_json::to_vec(message).unwrap_or_else(|error| panic!("the message is no JSON: {error}"));
+        for _ in 0..600 {
+            if self.on_broker(|broker, _| broker.queue(queue).is_some()) {
+                break;
+            }
+            self.pass(Duration::from_millis(100));
+        }
+        assert!(
+            self.on_broker(|broker, _| broker.queue(queue).is_some()),
+            "there is no queue {queue:?}: start a service that consumes it, or look why it does not start"
+        );
+        self.published += 1;
+        let id = self.published.to_string();
+        let name = |text: &str| ShortString::try_new(text).unwrap_or_else(|_| panic!("a name has at most 255 bytes"));
+        let properties =
+            BasicProperties::default().with_message_id(name(&id)).with_content_type(name("application/json"));
+        let properties = properties.with_delivery_mode(2);
+        self.on_network(|network| network.publish(ITSELF, name(queue), properties, body));
+        MessageId(id)
+    }
+
+    /// Lets this time pass.
+    pub fn pass(&mut self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    /// Lets time pass until every message has come to an end: handled, parked or gone. False if that takes longer than `most`.
+    pub fn settle(&mut self, most: Duration) -> bool {
+        let until = self.now() + most;
+        while self.now() < until {
+            self.pass(Duration::from_secs(1));
+            if self
+                .network
+                .broker(|broker, _| broker.queues().all(|(name, view)| crate::world::is_final(name) || is_empty(&view)))
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Kills a process: it does nothing any more, and the broker notices at once.
+    pub fn kill(&mut self, process: Process) {
+        self.on_network(|network| network.kill(process, Duration::ZERO));
+        if let Some(running) = self.processes.iter().find(|running| running.process == process) {
+            running.task.abort();
+        }
+        self.pass(Duration::ZERO);
+    }
+
+    /// Asks a process to stop, as SIGTERM does. It goes on until its future ends.
+    pub fn stop(&mut self, process: Process) {
+        let running = self.processes.iter_mut().find(|running| running.process == process);
+        if let Some(stop) = running.and_then(|running| running.stop.take()) {
+            let _ = stop.send(());
+        }
+    }
+
+    /// Whether the future of a process has ended, or it was killed.
+    pub fn has_ended(&self, process: Process) -> bool {
+        self.processes.iter().any(|running| running.process == process && running.task.is_finished())
+    }
+
+    /// Cuts all connections of a process.
+    pub fn cut_connections(&mut self, process: Process) {
+        self.on_network(|network| {
+            for connection in network.connections(process) {
+                network.cut(connection);
+            }
+        });
+    }
+
+    /// The broker is down for this time, and keeps what is durable.
+    pub fn restart_broker(&mut self, down: Duration) {
+        self.on_broker(|broker, now| broker.stop(now));
+        self.pass(down);
+        self.on_broker(|broker, now| broker.start(now));
+    }
+
+    /// A memory alarm blocks connections that publish, for this time.
+    pub fn alarm(&mut self, lasts: Duration) {
+        self.on_broker(|broker, now| broker.set_alarm(now, Some(Alarm::Memory)));
+        self.pass(lasts);
+        self.on_broker(|broker, now| broker.set_alarm(now, None));
+    }
+
+    /// The time since the world began.
+    pub fn now(&self) -> Time {
+        self.on_network(Network::now)
+    }
+
+    /// The broker's release.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Where a message is now.
+    pub fn fate(&self, message: &MessageId) -> Fate {
+        self.on_broker(|broker, _| {
+            let holds = |view: &QueueView| view.messages().any(|held| held == message.0);
+            let found = broker.queues().find(|(_, view)| holds(view));
+            found.map_or(Fate::Gone, |(name, _)| Fate::In(name.to_owned()))
+        })
+    }
+
+    /// When and to whom a message was delivered.
+    pub fn deliveries(&self, message: &MessageId) -> Vec<Delivered> {
+        let of = |arrival: &&Arrival| arrival.message == message.0;
+        let arrivals = self.network.arrivals();
+        let delivered = arrivals.iter().filter(of);
+        delivered
+            .map(|arrival| Delivered {
+                at: arrival.at,
+                process: arrival.process,
+                is_redelivered: arrival.is_redelivered,
+            })
+            .collect()
+    }
+
+    /// With the world's clock.
+    fn on_network<T>(&self, act: impl FnOnce(&Network) -> T) -> T {
+        let _entered = self.runtime.enter();
+        act(&self.network)
+    }
+
+    fn on_broker<T>(&self, act: impl FnOnce(&mut Broker, Time) -> T) -> T {
+        self.on_network(|network| network.broker(act))
+    }
+
+    /// What a queue holds, if it exists.
+    pub fn queue(&self, name: &str) -> Option<QueueView> {
+        self.on_broker(|broker, _| broker.queue(name))
+    }
+}
+
+fn is_empty(view: &QueueView) -> bool {
+    view.messages().next().is_none()
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+impl Future for Stop {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(context).map(drop)
+    }
+}
+
+thread_local! {
+    static IS_OCCUPIED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The only world on its thread.
+struct Alone(PhantomData<*const ()>);
+
+impl Alone {
+    fn enter() -> Self {
+        assert!(
+            !IS_OCCUPIED.replace(true),
+            "there is another world on this thread: drop it first, or use another thread"
+        );
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        IS_OCCUPIED.set(false);
+    }
+}

@@ -1,0 +1,122 @@
+//! The worlds in which a service is tested by its own code.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rehop::{Consumer, Failure, Message, Settings};
+use rehop_worlds::{Fate, Stop, World};
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// What the handlers of a test have done.
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    let retry = &mut settings.queue_mut("orders").retry;
+    (retry.immediate, retry.delays) = (Some(0), Some(rehop::Backoff::List(vec![secs(60), secs(3_600)])));
+    settings
+}
+
+/// A service whose handler charges a card and, a second later, writes a receipt. It remembers nothing, so a message that comes again is
+/// charged again.
+async fn forgetful(log: Log, stop: Stop) {
+    let charge = move |order: Message<u32>| {
+        let log = log.clone();
+        async move {
+            log.lock().unwrap().push(format!("charged {}", *order));
+            tokio::time::sleep(secs(1)).await;
+            log.lock().unwrap().push(format!("receipt {}", *order));
+            Ok::<_, Failure>(())
+        }
+    };
+    let service = rehop::connect_until(&settings(), stop).await.unwrap();
+    service.with_consumer(Consumer::new("orders", charge)).await.unwrap();
+}
+
+/// A service whose handler fails until its message is this old.
+async fn failing(for_long: Duration, log: Log, stop: Stop) {
+    let charge = move |order: Message<u32>| {
+        let log = log.clone();
+        async move {
+            let age = rehop::Timestamp::now().since(order.first_seen());
+            log.lock().unwrap().push(format!("attempt {} after {} s", order.attempt(), age.as_secs()));
+            if age < for_long { Err(Failure::transient("not yet")) } else { Ok(()) }
+        }
+    };
+    let service = rehop::connect_until(&settings(), stop).await.unwrap();
+    service.with_consumer(Consumer::new("orders", charge)).await.unwrap();
+}
+
+#[test]
+fn a_handler_that_is_killed_between_two_effects_repeats_the_first() {
+    let (mut world, log) = (World::new(1), Log::default());
+    let first = world.start(|stop| forgetful(log.clone(), stop));
+    let order = world.publish("orders", &7);
+    world.pass(Duration::from_millis(500));
+    world.kill(first);
+    assert_eq!(world.fate(&order), Fate::In("orders".to_owned()));
+    world.start(|stop| forgetful(log.clone(), stop));
+    assert!(world.settle(secs(60)), "{:?}", world.fate(&order));
+    assert_eq!(*log.lock().unwrap(), ["charged 7", "charged 7", "receipt 7"]);
+    assert_eq!((world.deliveries(&order).len(), world.fate(&order)), (2, Fate::Gone));
+}
+
+#[test]
+fn an_hour_of_backoff_takes_no_time_and_outlives_a_restart_of_the_broker() {
+    let (mut world, log) = (World::new(2), Log::default());
+    world.start(|stop| failing(secs(600), log.clone(), stop));
+    let order = world.publish("orders", &1);
+    world.pass(secs(300));
+    assert_eq!(world.fate(&order), Fate::In("rehop.wait.3600000".to_owned()));
+    world.restart_broker(secs(30));
+    assert!(world.settle(secs(3 * 3600)));
+    let log = log.lock().unwrap();
+    assert_eq!(log[..2], ["attempt 1 after 0 s", "attempt 2 after 60 s"], "{log:?}");
+    assert!(log.len() == 3 && log[2].starts_with("attempt 3 after 36"), "{log:?}");
+}
+
+#[test]
+fn a_message_that_always_fails_is_parked() {
+    let (mut world, log) = (World::new(3), Log::default());
+    world.start(|stop| failing(secs(1_000_000), log.clone(), stop));
+    let order = world.publish("orders", &1);
+    assert!(world.settle(secs(3 * 3600)));
+    assert_eq!(world.fate(&order), Fate::In("orders.parked".to_owned()));
+    assert_eq!(log.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn a_process_that_is_asked_to_stop_lets_its_handler_end() {
+    let (mut world, log) = (World::new(4), Log::default());
+    let service = world.start(|stop| forgetful(log.clone(), stop));
+    world.publish("orders", &7);
+    world.pass(Duration::from_millis(500));
+    world.stop(service);
+    world.pass(secs(5));
+    assert!(world.has_ended(service));
+    assert_eq!(*log.lock().unwrap(), ["charged 7", "receipt 7"]);
+}
+
+#[test]
+#[should_panic(expected = "there is another world on this thread")]
+fn two_worlds_on_one_thread_are_refused() {
+    let _first = World::new(1);
+    World::new(2);
+}
+
+#[tokio::test]
+#[should_panic(expected = "make its test a plain #[test]")]
+async fn a_world_inside_a_runtime_is_refused() {
+    World::new(1);
+}
+
+#[test]
+#[should_panic(expected = "there is no queue \"nowhere\"")]
+fn a_message_to_a_queue_that_nobody_declares_is_refused() {
+    World::new(1).publish("nowhere", &1);
+}
