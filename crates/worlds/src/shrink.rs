@@ -54,5 +54,8 @@ fn parts(count: usize) -> Vec<std::ops::Range<usize>> {
         parts.extend((0..count).step_by(size).map(|start| start..(start + size).min(count)));
         size /= 2;
     }
-    if count == 1 { vec![0..1] } else { parts }
+    if count == 1 {
+        parts.push(0..1);
+    }
+    parts
 }
