@@ -7,7 +7,7 @@ use super::{Reason, Target, headers};
 use crate::broker::Broker;
 use crate::message::Message;
 use crate::names::{Name, Publisher, QueueId};
-use crate::protocol::Time;
+use crate::protocol::{Time, Version};
 use crate::queue::{Command, Entry, Queue};
 
 /// After this time a message that was refused, or had no route, is published again (all versions).
@@ -114,9 +114,10 @@ impl Broker {
         }
     }
 
-    /// A target queue has answered the worker.
+    /// A target queue has answered the worker. Seen on 3.10.8: a worker does not hear that its own queue has taken a message.
     pub(crate) fn answer_worker(&mut self, queue: QueueId, id: u64, target: QueueId, is_taken: bool) {
-        let Some(worker) = self.worker(queue) else { return };
+        let is_unheard = is_taken && queue == target && self.version == Version::V3_10;
+        let Some(worker) = self.worker(queue).filter(|_| !is_unheard) else { return };
         if !is_taken {
             worker.refuse(id, target);
         } else if worker.settle(id, target) {

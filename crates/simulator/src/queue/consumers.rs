@@ -157,10 +157,12 @@ impl Consumers {
         if self.is_single_active { self.wait(consumer) } else { self.put_back(consumer) }
     }
 
+    /// On 4.x those with more credit come before those who have waited longer.
     fn wait(&mut self, consumer: Consumer) {
         self.waiting.push(consumer);
         if self.version >= Version::V4_0 {
-            self.waiting.sort_by_key(|other| (!other.is_up(), Reverse(other.subscription.priority), other.key));
+            let rank = |other: &Consumer| (Reverse(other.subscription.priority), Reverse(other.credit), other.key);
+            self.waiting.sort_by_key(|other| (!other.is_up(), rank(other)));
         }
     }
 

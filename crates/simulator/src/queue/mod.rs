@@ -365,7 +365,10 @@ impl Queue {
         let answer = match self.take_next() {
             None => Answer::Empty,
             Some(entry) => {
-                if !handed.is_no_ack {
+                if handed.is_no_ack {
+                    // It is settled before the rest is counted, and whatever settles looks for expired messages.
+                    self.expire();
+                } else {
                     self.consumers.hold_for_get(self.now, subscription, entry.clone());
                 }
                 Answer::Got { entry, handed, left: self.ready() }

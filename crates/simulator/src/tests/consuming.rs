@@ -277,3 +277,34 @@ fn a_classic_queue_puts_a_message_back_to_where_it_was() {
         assert_eq!(count(&again, "x-delivery-count"), None);
     }
 }
+
+#[test]
+fn a_get_without_ack_says_how_many_are_left_that_have_not_expired() {
+    for version in VERSIONS {
+        for (is_no_ack, left) in [(true, 0), (false, 1)] {
+            let mut world = World::new(version);
+            world.declare("q", quorum([]));
+            world.publish("q", "1");
+            world.publish_with("", "q", properties("2").with_expiration("100".into()));
+            world.now += ms(100);
+            let events = world.call(Method::Get { queue: "q".into(), is_no_ack });
+            assert!(matches!(events[..], [Event::Got { messages, .. }] if messages == left), "{version:?} {events:?}");
+        }
+    }
+}
+
+#[test]
+fn the_next_single_active_consumer_is_on_4_x_the_one_with_the_most_credit() {
+    for (version, expected) in VERSIONS.into_iter().zip(["b", "c", "c"]) {
+        let mut world = World::new(version);
+        world.declare("q", quorum([("x-single-active-consumer", AMQPValue::Boolean(true))]));
+        for (tag, prefetch) in [("a", 1), ("b", 1), ("c", 5)] {
+            world.prefetch(prefetch);
+            world.consume("q", tag);
+        }
+        world.call(Method::Cancel { tag: "a".into() });
+        let events = world.publish("q", "1");
+        let is_expected = matches!(&events[..], [Event::Delivered { consumer, .. }] if consumer.as_str() == expected);
+        assert!(is_expected, "{version:?} {events:?}");
+    }
+}

@@ -6,7 +6,7 @@ use lapin::BasicProperties;
 use lapin::types::{FieldTable, ShortString};
 use rehop_simulator::{Delivery, Event, Method};
 
-use crate::script::{CHANNELS, Index, Message, Settlement, Step, Table};
+use crate::script::{CHANNELS, Index, Message, Oddity, Settlement, Step, Table};
 use crate::seen::{Copy, Saw, Stream};
 use crate::world::World;
 
@@ -94,6 +94,17 @@ impl Clients {
             Step::OpenChannel { channel } => self.open(*channel),
             Step::DeclareQueue { channel, queue, arguments } => {
                 let method = declare(&world, *queue, false, world.queue_table(*queue, arguments));
+                self.ask(*channel, Asked::Declare(*queue), method)
+            }
+            Step::DeclareOddQueue { channel, queue, oddity, arguments } => {
+                let method = Method::DeclareQueue {
+                    queue: world.queue(*queue),
+                    is_passive: false,
+                    is_durable: *oddity != Oddity::Transient,
+                    is_exclusive: *oddity == Oddity::Exclusive,
+                    is_auto_delete: *oddity == Oddity::AutoDelete,
+                    arguments: world.queue_table(*queue, arguments),
+                };
                 self.ask(*channel, Asked::Declare(*queue), method)
             }
             Step::LookAtQueue { channel, queue } => {
@@ -212,6 +223,9 @@ impl Clients {
             }
             if let Some(priority) = message.priority {
                 properties = properties.with_priority(priority);
+            }
+            if let Some(user) = message.user {
+                properties = properties.with_user_id(user.into());
             }
             let method = Method::Publish {
                 exchange: self.world.exchange(message.exchange),

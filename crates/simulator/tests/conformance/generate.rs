@@ -230,7 +230,16 @@ impl Draw {
             12 => Some(Value::Text(self.random.pick(&["abc", "-1", ""]))),
             _ => None,
         };
-        Message { number, exchange, key, is_mandatory: self.random.percent(20), headers, expiration, priority: None }
+        Message {
+            number,
+            exchange,
+            key,
+            is_mandatory: self.random.percent(20),
+            headers,
+            expiration,
+            priority: None,
+            user: None,
+        }
     }
 
     fn subscribe(&mut self, channel: Index, queue: Index) -> Step {

@@ -14,6 +14,8 @@ use crate::world::World;
 
 /// How long the broker may take for anything.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// How long before something is due it is seen that it has not happened.
+const BEFORE: Duration = Duration::from_millis(20);
 /// How long a broker that is not disturbed may take for anything.
 const COMES_WITHIN: Duration = Duration::from_millis(1500);
 /// A broker's clock has milliseconds, and counts those that have begun.
@@ -35,7 +37,8 @@ pub(crate) enum Outcome {
 /// What both sides saw in a step.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    pub(crate) step: String,
+    /// One, unless it is the topology.
+    pub(crate) steps: Vec<Step>,
     pub(crate) simulated: Seen,
     pub(crate) real: Seen,
 }
@@ -155,6 +158,17 @@ impl Run {
     }
 
     async fn pass_time(&mut self, due: Duration) -> io::Result<Ended> {
+        let shortly_before = self.began + due.saturating_sub(BEFORE);
+        if shortly_before > Instant::now() {
+            sleep_until(shortly_before).await;
+            let expected = self.early.snapshot();
+            self.real.round().await?;
+            let seen = self.real.snapshot();
+            if self.began.elapsed() + CLOCK < due && seen != expected {
+                self.note(&[Step::PassTime], expected, seen);
+                return Ok(Ended::Diverged);
+            }
+        }
         // The broker started to count after us, so nothing happens there earlier than here.
         sleep_until(self.began + due).await;
         let deadline = due + ANSWERS_WITHIN;
@@ -179,11 +193,7 @@ impl Run {
     }
 
     fn note(&mut self, steps: &[Step], simulated: Seen, real: Seen) {
-        let step = match steps {
-            [step] => step.to_string(),
-            _ => "the topology is made".to_owned(),
-        };
-        self.pairs.push(Pair { step, simulated, real });
+        self.pairs.push(Pair { steps: steps.to_vec(), simulated, real });
         self.early.forget();
         self.late.forget();
         self.real.forget();

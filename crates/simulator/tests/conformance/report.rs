@@ -20,7 +20,10 @@ pub(crate) fn difference(pairs: &[Pair]) -> String {
 pub(crate) fn side_by_side(pairs: &[Pair]) -> String {
     let mut report = String::new();
     for pair in pairs {
-        writeln!(report, "  {}", pair.step).unwrap();
+        match pair.steps.as_slice() {
+            [step] => writeln!(report, "  {step}").unwrap(),
+            _ => writeln!(report, "  the topology is made").unwrap(),
+        }
         let is_same = pair.simulated == pair.real;
         let streams = pair.simulated.keys().chain(pair.real.keys()).collect::<BTreeSet<_>>();
         for stream in streams {

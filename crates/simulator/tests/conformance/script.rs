@@ -30,6 +30,13 @@ pub(crate) enum Step {
         queue: Index,
         arguments: Table,
     },
+    /// With other properties than all other queues have.
+    DeclareOddQueue {
+        channel: Index,
+        queue: Index,
+        oddity: Oddity,
+        arguments: Table,
+    },
     LookAtQueue {
         channel: Index,
         queue: Index,
@@ -124,6 +131,14 @@ pub(crate) enum Step {
     },
 }
 
+/// What a quorum queue cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Oddity {
+    Transient,
+    Exclusive,
+    AutoDelete,
+}
+
 /// How a held message is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settlement {
@@ -144,6 +159,7 @@ pub(crate) struct Message {
     pub(crate) headers: Table,
     pub(crate) expiration: Option<Value>,
     pub(crate) priority: Option<u8>,
+    pub(crate) user: Option<&'static str>,
 }
 
 /// A routing key.
@@ -202,6 +218,7 @@ impl Step {
     pub(crate) fn needs(&self) -> Option<Index> {
         match self {
             Self::DeclareQueue { channel, .. }
+            | Self::DeclareOddQueue { channel, .. }
             | Self::LookAtQueue { channel, .. }
             | Self::DeclareExchange { channel, .. }
             | Self::Bind { channel, .. }
@@ -245,6 +262,9 @@ impl fmt::Display for Step {
             Self::OpenChannel { channel } => write!(f, "c{channel} is opened"),
             Self::DeclareQueue { channel, queue, arguments } => {
                 write!(f, "c{channel} declares queue q{queue}{}", Listed(arguments))
+            }
+            Self::DeclareOddQueue { channel, queue, oddity, arguments } => {
+                write!(f, "c{channel} declares queue q{queue} as {oddity:?}{}", Listed(arguments))
             }
             Self::LookAtQueue { channel, queue } => write!(f, "c{channel} declares queue q{queue} passively"),
             Self::DeclareExchange { channel, exchange, kind, arguments } => {
@@ -314,6 +334,9 @@ impl fmt::Display for Message {
         }
         if let Some(priority) = self.priority {
             write!(f, " priority {priority}")?;
+        }
+        if let Some(user) = self.user {
+            write!(f, " of user {user}")?;
         }
         write!(f, "{}{}", if self.is_mandatory { " mandatory" } else { "" }, Listed(&self.headers))
     }
