@@ -37,8 +37,16 @@ impl Queue {
 
     pub(super) fn enforce_limits(&mut self, was_below: bool) {
         if self.settings.overflow == Overflow::DropHead {
+            let mut dropped = Vec::new();
             while self.is_over_limit() {
                 let Some(entry) = self.take_next() else { break };
+                dropped.push(entry);
+            }
+            // Until 4.2 a quorum queue dead-letters the last first.
+            if self.version < Version::V4_3 && !self.is_classic() {
+                dropped.reverse();
+            }
+            for entry in dropped {
                 self.dead_letter(Reason::MaxLength, entry);
             }
         } else if self.is_over_limit() {

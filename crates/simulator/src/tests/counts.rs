@@ -290,3 +290,19 @@ fn on_3_10_a_message_over_its_limit_is_credited_twice() {
         assert_eq!(deliveries(world.reject(first.tag)).len(), held, "{version:?}");
     }
 }
+
+#[test]
+fn what_gets_and_subscriptions_give_back_together_comes_back_with_the_gets_first() {
+    for version in VERSIONS {
+        let mut world = World::new(version);
+        world.declare("q", quorum([("x-delivery-limit", number(5))]));
+        world.prefetch(1);
+        world.publish("q", "1");
+        world.publish("q", "2");
+        world.consume("q", "c");
+        world.get("q");
+        world.call(Method::Cancel { tag: "c".into() });
+        world.call(Method::Nack { tag: 0, is_multiple: true, is_requeued: true });
+        assert_eq!(world.ready("q"), ["2", "1"], "{version:?}");
+    }
+}
