@@ -1,6 +1,6 @@
 //! What the engine asks of a broker's client, as a dozen operations on a connection and its channels.
 //!
-//! There are two clients: [lapin's](super::lapin_client), and that of a simulated broker, which runs whole services in virtual time. No
+//! There are two clients: lapin's (`lapin_client.rs`), and that of a simulated broker, which runs whole services in virtual time. No
 //! other file names a handle of lapin's; its plain data is used everywhere.
 
 use std::pin::Pin;
