@@ -1,4 +1,4 @@
-//! What the operator's packages share with the library: the broker, the headers, the names of queues and exchanges.
+//! What the packages around the library share with it: the client, the broker, the headers, the names of queues and exchanges.
 //!
 //! No part of the API. It changes in any release, so those packages pin the exact version.
 

@@ -15,7 +15,7 @@ use super::queued::queued;
 /// As [`Connection::open_channel`].
 pub async fn open_confirming(connection: &dyn Connection) -> lapin::Result<Arc<dyn Channel>> {
     let channel = connection.open_channel().await?;
-    channel.confirm().await?;
+    channel.confirm_select().await?;
     Ok(channel)
 }
 

@@ -1,7 +1,7 @@
-//! What the engine asks of a broker's client, as a dozen operations on a connection and its channels.
+//! What the engine asks of a broker's client: the operations on a connection and its channels that it needs.
 //!
-//! There are two clients: lapin's (`lapin_client.rs`), and that of a simulated broker, which runs whole services in virtual time. No
-//! other file names a handle of lapin's; its plain data is used everywhere.
+//! There are two clients: lapin's (`lapin_client.rs`), and that of a simulated broker, which runs whole services in virtual time. Apart
+//! from `open.rs`, no other file names a handle of lapin's; its plain data is used everywhere.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub trait Channel: Send + Sync {
     fn flush(&self) -> Answer<'static, ()>;
 
     /// Asks for a confirm of each message that is published from now on.
-    fn confirm(&self) -> Answer<'_, ()>;
+    fn confirm_select(&self) -> Answer<'_, ()>;
 
     /// Publishes a message, and ends with its confirm. The return in it may be of another message of this channel.
     fn publish<'a>(
@@ -113,7 +113,7 @@ pub trait Channel: Send + Sync {
         &self,
         queue: ShortString,
         exchange: ShortString,
-        key: ShortString,
+        routing_key: ShortString,
         arguments: FieldTable,
     ) -> Answer<'_, ()>;
 
@@ -122,7 +122,7 @@ pub trait Channel: Send + Sync {
         &self,
         queue: ShortString,
         exchange: ShortString,
-        key: ShortString,
+        routing_key: ShortString,
         arguments: FieldTable,
     ) -> Answer<'_, ()>;
 

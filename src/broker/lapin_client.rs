@@ -124,7 +124,7 @@ impl Channel for LapinChannel {
         async move { channel.channel_flow(ChannelFlowOptions { active: true }).await.map(drop) }.boxed()
     }
 
-    fn confirm(&self) -> Answer<'_, ()> {
+    fn confirm_select(&self) -> Answer<'_, ()> {
         self.0.confirm_select(ConfirmSelectOptions::default()).boxed()
     }
 
@@ -168,20 +168,20 @@ impl Channel for LapinChannel {
         &self,
         queue: ShortString,
         exchange: ShortString,
-        key: ShortString,
+        routing_key: ShortString,
         arguments: FieldTable,
     ) -> Answer<'_, ()> {
-        self.0.queue_bind(queue, exchange, key, QueueBindOptions::default(), arguments).boxed()
+        self.0.queue_bind(queue, exchange, routing_key, QueueBindOptions::default(), arguments).boxed()
     }
 
     fn unbind_queue(
         &self,
         queue: ShortString,
         exchange: ShortString,
-        key: ShortString,
+        routing_key: ShortString,
         arguments: FieldTable,
     ) -> Answer<'_, ()> {
-        self.0.queue_unbind(queue, exchange, key, arguments).boxed()
+        self.0.queue_unbind(queue, exchange, routing_key, arguments).boxed()
     }
 
     fn bind_exchange(&self, exchange: ShortString, source: ShortString) -> Answer<'_, ()> {

@@ -9,7 +9,7 @@ use rehop_simulator::{Time, Version};
 
 use crate::network::{Process, Weather};
 use crate::record::{AttemptId, Happened, Recorded};
-use crate::scenario::{Ending, FaultKind, QueuePlan, Scenario};
+use crate::scenario::{Ending, Fault, FaultKind, QueuePlan, Scenario};
 use crate::world::{Outcome, is_final};
 
 /// A promise that a world broke.
@@ -87,8 +87,6 @@ struct Attempt {
 struct Life {
     asked_to_stop: Option<Time>,
     has_ended: bool,
-    /// How many handlers were running when it was asked to stop.
-    running: usize,
 }
 
 struct Checker<'a> {
@@ -104,6 +102,8 @@ struct Checker<'a> {
     begun: BTreeMap<usize, usize>,
     /// How each attempt at a message ended.
     endings: BTreeMap<usize, Vec<Ending>>,
+    /// How many processes were killed.
+    kills: usize,
     is_at_rest: bool,
     violations: Vec<Violation>,
 }
@@ -120,6 +120,7 @@ impl<'a> Checker<'a> {
             unconfirmed: BTreeMap::new(),
             begun: BTreeMap::new(),
             endings: BTreeMap::new(),
+            kills: 0,
             is_at_rest: false,
             violations: Vec::new(),
         }
@@ -138,13 +139,12 @@ impl<'a> Checker<'a> {
         match *event {
             Happened::Started(process) => drop(self.lives.entry(process).or_default()),
             Happened::AskedToStop(process) => {
-                let running = self.running_in(process);
-                let life = self.lives.entry(process).or_default();
-                (life.asked_to_stop, life.running) = (Some(at), running);
+                self.lives.entry(process).or_default().asked_to_stop = Some(at);
             }
             Happened::Stopped(process, ref result) => self.stopped(at, process, result),
             Happened::Killed(process) => {
                 self.lives.entry(process).or_default().has_ended = true;
+                self.kills += 1;
                 let attempts = &self.attempts;
                 self.running.retain(|attempt| attempts[attempt].process != process);
             }
@@ -164,10 +164,6 @@ impl<'a> Checker<'a> {
             Happened::AtRest => self.is_at_rest = true,
             Happened::Fault(_) | Happened::Quiet => {}
         }
-    }
-
-    fn running_in(&self, process: Process) -> usize {
-        self.running.iter().filter(|attempt| self.attempts[attempt].process == process).count()
     }
 
     fn began(&mut self, at: Time, id: AttemptId, attempt: Attempt) {
@@ -255,8 +251,8 @@ impl<'a> Checker<'a> {
         life.has_ended = true;
         let asked_to_stop = life.asked_to_stop;
         match asked_to_stop {
-            // It does not start while its queues are deleted.
-            None if result.is_err() && self.deletes_queues() => {}
+            // It does not start if its queues are deleted meanwhile.
+            None if result.is_err() && self.deletes_queues_around(at) => {}
             None => {
                 let what = format!("{process:?} stopped by itself: {result:?}");
                 self.broken(at, Promise::EverythingEnds, what);
@@ -265,7 +261,11 @@ impl<'a> Checker<'a> {
                 let what = format!("{process:?} was asked to stop at {asked:.3?}, and took longer than its grace time");
                 self.broken(at, Promise::StopsEnd, what);
             }
-            Some(_) => {}
+            Some(_) => {
+                if let Err(error) = result {
+                    self.broken(at, Promise::StopsEnd, format!("{process:?} was asked to stop, and failed: {error}"));
+                }
+            }
         }
     }
 
@@ -323,7 +323,7 @@ impl<'a> Checker<'a> {
             self.broken(at, Promise::DuplicatesHaveACause, what);
         }
         let is_timeless = self.scenario.messages[message].deadline.is_none();
-        if is_timeless && self.disruptions() == 0 && self.is_undisturbed() {
+        if is_timeless && self.scenario.faults.is_empty() && self.kills == 0 {
             self.check_attempts(at, message, handled, left);
         }
     }
@@ -343,21 +343,16 @@ impl<'a> Checker<'a> {
         faults.is_empty() && is_near && queues.iter().all(is_within) && only_kills
     }
 
-    fn deletes_queues(&self) -> bool {
-        self.scenario.faults.iter().any(|fault| fault.kind == FaultKind::DeleteEmptyQueues)
+    fn deletes_queues_around(&self, at: Time) -> bool {
+        let is_near = |fault: &Fault| fault.at < at && at < fault.at + Duration::from_secs(1);
+        let faults = &self.scenario.faults;
+        faults.iter().any(|fault| fault.kind == FaultKind::DeleteEmptyQueues && is_near(fault))
     }
 
-    /// How many faults may each make one more of a message.
+    /// How many duplicates of a message the faults can explain: each may have taken an ack or a confirm with it.
     fn disruptions(&self) -> usize {
         let faults = self.scenario.faults.iter().filter(|fault| !matches!(fault.kind, FaultKind::NoCopies { .. }));
-        let kills = self.scenario.messages.iter().filter(|message| kills(&message.attempts)).count();
-        let slow = self.scenario.weather.slow_per_mille as usize;
-        faults.count() * 2 + kills * 8 + slow
-    }
-
-    /// Whether nothing at all breaks, not even a handler's process.
-    fn is_undisturbed(&self) -> bool {
-        self.scenario.faults.is_empty()
+        faults.count() + self.kills
     }
 
     /// Attempts that are exactly those of the policy. Fewer of those at once are possible where subscriptions end, because 3.10 and 4.0
@@ -375,7 +370,11 @@ impl<'a> Checker<'a> {
         let succeeds = endings().position(|ending| ending == Ending::Succeeds);
         let is_as_planned = match succeeds {
             Some(position) if position < least => begun == position + 1 && (handled, left) == (1, 0),
-            Some(position) if position < most => begun <= most && handled + left == 1,
+            Some(position) if position < most => match (handled, left) {
+                (1, 0) => begun == position + 1,
+                (0, 1) => (least..=most).contains(&begun),
+                _ => false,
+            },
             _ => (least..=most).contains(&begun) && (handled, left) == (0, 1),
         };
         if !is_as_planned {
@@ -399,10 +398,6 @@ impl<'a> Checker<'a> {
         let counts_exactly = self.scenario.version == Version::V4_3 && self.scenario.queues.len() == 1;
         (most, if counts_exactly { most } else { waits + 1 })
     }
-}
-
-fn kills(attempts: &[crate::scenario::AttemptPlan]) -> bool {
-    attempts.iter().any(|attempt| attempt.ends == Ending::Kills)
 }
 
 /// How much of a grace time is not for handlers.

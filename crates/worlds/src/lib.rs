@@ -6,8 +6,8 @@
 //!
 //! # A handler that is not idempotent
 //!
-//! A message may come again: its process died, or its connection was lost. A handler that charges a card before it writes the receipt
-//! charges it twice then. A test shows it:
+//! A message is delivered again if its process dies or its connection is lost. A handler that charges a card before it writes the receipt
+//! then charges twice. A test shows it:
 //!
 //! ```
 //! use std::sync::{Arc, Mutex};
@@ -49,11 +49,12 @@
 //!
 //! A [`Scenario`] follows from a seed: the broker's release, the network, up to six processes, queues of each strategy, messages, what
 //! each attempt does, and what breaks. [`run`] lets the service live through it, and [`check()`] compares what happened with what rehop
-//! promises. `make worlds` does this with 100,000 seeds. A seed that breaks a promise is shortened to a [`Story`].
+//! promises. `make worlds` does this with 100,000 seeds. `make worlds SEED=7` shortens a scenario that breaks a promise, and prints its
+//! [`Story`].
 //!
 //! # What is not simulated
 //!
-//! Permissions, apart from those of a scenario; TLS; clusters; the sizes of frames; lapin itself. The tests on real brokers are there for
+//! Permissions, except those that a scenario takes away; TLS; clusters; the sizes of frames; lapin itself. The tests on real brokers are there for
 //! these. That the simulated broker does what real ones do is checked by the conformance test of [`rehop_simulator`].
 
 mod check;

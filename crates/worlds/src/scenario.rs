@@ -176,13 +176,6 @@ pub enum FaultKind {
     },
 }
 
-impl Scenario {
-    /// A short name for the seed, by which a run is repeated.
-    pub fn name(&self) -> String {
-        format!("seed {}", self.seed)
-    }
-}
-
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, version, weather, processes, consumer_timeout, grace, queues, messages, faults } = self;

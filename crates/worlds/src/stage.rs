@@ -24,11 +24,12 @@ use crate::world::BEGINNING;
 
 /// A simulated broker, and the processes that a test starts on it.
 ///
-/// Time passes only in [`pass`](Self::pass) and [`settle`](Self::settle), as fast as the code runs: two hours take milliseconds. The same seed
-/// gives the same run.
+/// Time passes only in [`pass`](Self::pass) and [`settle`](Self::settle), and in [`publish`](Self::publish) until the queue exists, as fast as the
+/// code runs: two hours take milliseconds. The same seed gives the same run.
 ///
 /// What is simulated: the broker, the network, Tokio's clock, and the dates and random numbers that rehop uses. Not simulated: a handler's own
-/// use of threads, files, sockets, random numbers and the system's clock. A handler that blocks its thread blocks the world.
+/// use of threads, files, random numbers and the system's clock. A handler that blocks its thread blocks the world, and there is no network:
+/// instead of databases and remote services, handlers get fakes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,6 +73,13 @@ pub struct Stop(oneshot::Receiver<()>);
 /// A message that the test published, by its `message_id`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MessageId(String);
+
+impl MessageId {
+    /// The `message_id`, as handlers see it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// Where a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,10 +212,9 @@ impl World {
         let until = self.now() + most;
         while self.now() < until {
             self.pass(Duration::from_secs(1));
-            if self
-                .network
-                .broker(|broker, _| broker.queues().all(|(name, view)| crate::world::is_final(name) || is_empty(&view)))
-            {
+            if self.on_broker(|broker, _| {
+                broker.queues().all(|(name, view)| crate::world::is_final(name) || is_empty(&view))
+            }) {
                 return true;
             }
         }
@@ -245,17 +252,23 @@ impl World {
         });
     }
 
-    /// The broker is down for this time, and keeps what is durable.
-    pub fn restart_broker(&mut self, down: Duration) {
+    /// The broker goes down. It keeps what is durable.
+    pub fn stop_broker(&mut self) {
         self.on_broker(|broker, now| broker.stop(now));
-        self.pass(down);
+    }
+
+    /// The broker is there again.
+    pub fn start_broker(&mut self) {
         self.on_broker(|broker, now| broker.start(now));
     }
 
-    /// A memory alarm blocks connections that publish, for this time.
-    pub fn alarm(&mut self, lasts: Duration) {
+    /// A memory alarm blocks connections that publish.
+    pub fn raise_alarm(&mut self) {
         self.on_broker(|broker, now| broker.set_alarm(now, Some(Alarm::Memory)));
-        self.pass(lasts);
+    }
+
+    /// The alarm is over.
+    pub fn clear_alarm(&mut self) {
         self.on_broker(|broker, now| broker.set_alarm(now, None));
     }
 

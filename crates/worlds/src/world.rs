@@ -45,13 +45,16 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, Error> {
     in_virtual_time(scenario.seed, live(scenario))?
 }
 
-/// As [`run`], but the runtime ends at this time, with everything that runs in it.
+/// As [`run()`], but the runtime ends at this time, with everything that runs in it.
 ///
 /// # Errors
 ///
 /// As [`run`].
+#[doc(hidden)]
 pub fn abandon(scenario: &Scenario, at: Time) -> Result<(), Error> {
-    in_virtual_time(scenario.seed, async { drop(tokio::time::timeout(at, live(scenario)).await) })
+    let ended = in_virtual_time(scenario.seed, async { tokio::time::timeout(at, live(scenario)).await })?;
+    // Without an end it was abandoned in time.
+    ended.map_or(Ok(()), |outcome| outcome.map(drop))
 }
 
 fn in_virtual_time<T>(seed: u64, world: impl Future<Output = T>) -> Result<T, Error> {

@@ -184,7 +184,7 @@ impl Eyes<'_> {
     async fn try_to_publish(&self, exchange: &str) -> Result<(), Error> {
         let channel = self.channel().await?;
         let what = format!("publishing to exchange {exchange:?}");
-        answer(&what, self.limit, channel.confirm()).await?;
+        answer(&what, self.limit, channel.confirm_select()).await?;
         let properties = BasicProperties::default().with_expiration("none".into());
         let published = channel.publish(short(exchange)?, "".into(), &[], properties, false);
         answer(&what, self.limit, published).await.map(drop)

@@ -1,6 +1,6 @@
 //! Runs worlds, one seed after the other, on all cores, and tells of those that break a promise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let Arguments { worlds, first, seed } = Arguments::parse();
-    // Handlers panic as planned.
+    // Handlers panic as planned. A panic of rehop's own is told with its world.
     std::panic::set_hook(Box::new(|_| {}));
     match seed {
         Some(seed) => tell(seed),
@@ -45,7 +45,11 @@ fn broken(seed: u64) -> Vec<(Option<Promise>, String)> {
             broken.map(|violation| (Some(violation.promise), violation.to_string())).collect()
         }
         Ok(Err(error)) => vec![(None, format!("the world did not begin: {error}"))],
-        Err(_) => vec![(None, "rehop or the simulator panicked".to_owned())],
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            vec![(None, format!("rehop or the simulator panicked: {}", text.unwrap_or_default()))]
+        }
     }
 }
 
@@ -67,7 +71,7 @@ const ENOUGH: usize = 100;
 
 fn run_all(first: u64, worlds: u64) -> ExitCode {
     let began = Instant::now();
-    let next = AtomicU64::new(0);
+    let (next, finished) = (AtomicU64::new(0), AtomicU64::new(0));
     let found = Mutex::new(BTreeMap::<Option<Promise>, Vec<(u64, String)>>::new());
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -80,7 +84,9 @@ fn run_all(first: u64, worlds: u64) -> ExitCode {
                         next.store(worlds, Ordering::Relaxed);
                         return;
                     }
-                    for (promise, what) in broken(first + number) {
+                    let broken = broken(first + number);
+                    finished.fetch_add(1, Ordering::Relaxed);
+                    for (promise, what) in broken {
                         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                         found.entry(promise).or_default().push((first + number, what));
                     }
@@ -90,7 +96,7 @@ fn run_all(first: u64, worlds: u64) -> ExitCode {
         scope.spawn(|| show_progress(&next, worlds, began));
     });
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    report(&found, worlds, began.elapsed())
+    report(&found, finished.into_inner(), began.elapsed())
 }
 
 /// A line that changes on a terminal, and a line each minute elsewhere.
@@ -114,9 +120,8 @@ fn show_progress(next: &AtomicU64, worlds: u64, began: Instant) {
 fn report(found: &BTreeMap<Option<Promise>, Vec<(u64, String)>>, worlds: u64, took: Duration) -> ExitCode {
     let mut out = stdout().lock();
     for (promise, cases) in found {
-        let mut seeds: Vec<_> = cases.iter().map(|(seed, _)| *seed).collect();
-        seeds.dedup();
-        let promise = promise.map_or_else(|| "a world that did not end".to_owned(), |promise| format!("{promise:?}"));
+        let seeds: BTreeSet<_> = cases.iter().map(|(seed, _)| *seed).collect();
+        let promise = promise.map_or_else(|| "no outcome".to_owned(), |promise| format!("{promise:?}"));
         let _ = writeln!(out, "FAILED: {promise}, in {} of {worlds} worlds", seeds.len());
         for (seed, what) in cases.iter().take(3) {
             let _ = writeln!(out, "  seed {seed}: {what}");

@@ -106,7 +106,7 @@ impl Channel for SimulatedChannel {
         self.done(Method::Flow { is_active: true })
     }
 
-    fn confirm(&self) -> Answer<'_, ()> {
+    fn confirm_select(&self) -> Answer<'_, ()> {
         async {
             self.ask(Method::ConfirmSelect).await?;
             if let Some(channel) = self.network.lock().channel(self.connection, self.id.0, self.id.1) {
