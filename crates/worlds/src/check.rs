@@ -344,7 +344,7 @@ impl<'a> Checker<'a> {
     }
 
     fn deletes_queues_around(&self, at: Time) -> bool {
-        let is_near = |fault: &Fault| fault.at < at && at < fault.at + Duration::from_secs(1);
+        let is_near = |fault: &Fault| fault.at < at && at < fault.at + Duration::from_secs(5);
         let faults = &self.scenario.faults;
         faults.iter().any(|fault| fault.kind == FaultKind::DeleteEmptyQueues && is_near(fault))
     }
