@@ -25,18 +25,20 @@ impl Queue {
     /// Whether a publish is refused. A quorum queue is not exact: it tells its publishers when it is over its limit, so it comes to hold
     /// one message more than that. It takes what comes without a publisher, which is what dead-lettering at most once sends.
     pub(super) fn turns_away(&mut self, publisher: Option<Publisher>) -> bool {
-        if self.settings.overflow == Overflow::DropHead {
-            return false;
-        }
+        let refuses = self.settings.overflow == Overflow::RejectPublish;
         if self.is_classic() {
-            return self.settings.max_length.is_some_and(|max| self.ready() >= max);
+            return refuses && self.settings.max_length.is_some_and(|max| self.ready() >= max);
         }
-        let is_over = self.is_over_limit();
+        let is_over = refuses && self.is_over_limit();
         publisher.is_some_and(|publisher| *self.publishers.entry(publisher).or_insert(is_over))
     }
 
     pub(super) fn enforce_limits(&mut self, was_below: bool) {
-        if self.settings.overflow == Overflow::DropHead {
+        let admit_all =
+            |queue: &mut Self| queue.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false);
+        if self.settings.max_length.is_none() {
+            admit_all(self);
+        } else if self.settings.overflow == Overflow::DropHead {
             let mut dropped = Vec::new();
             while self.is_over_limit() {
                 let Some(entry) = self.take_next() else { break };
@@ -52,7 +54,7 @@ impl Queue {
         } else if self.is_over_limit() {
             self.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = true);
         } else if !was_below && self.is_below_soft_limit() {
-            self.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false);
+            admit_all(self);
         }
     }
 }

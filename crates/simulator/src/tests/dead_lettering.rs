@@ -333,3 +333,23 @@ fn dead_letters_follow_alternate_exchanges() {
         assert_eq!(world.get("unknown").unwrap().exchange.as_str(), "return", "{version:?}");
     }
 }
+
+#[test]
+fn on_3_10_former_deaths_change_their_order_each_time() {
+    for (version, expected) in
+        VERSIONS.into_iter().zip([["d", "b", "a", "c"], ["d", "c", "b", "a"], ["d", "c", "b", "a"]])
+    {
+        let mut world = World::new(version);
+        world.declare("end", quorum([]));
+        for (queue, next) in [("a", "b"), ("b", "c"), ("c", "d"), ("d", "end")] {
+            let mut arguments = wait_queue("at-most-once", 1000, "");
+            arguments.insert("x-dead-letter-routing-key".into(), text(next));
+            world.declare(queue, arguments);
+        }
+        world.publish("a", "m");
+        world.pass(ms(4000));
+        let deaths = deaths(&world.get("end").unwrap());
+        let queues: Vec<_> = deaths.iter().filter_map(|death| crate::headers::string(death, "queue")).collect();
+        assert_eq!(queues, expected, "{version:?}");
+    }
+}

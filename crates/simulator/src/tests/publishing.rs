@@ -169,3 +169,19 @@ fn a_message_is_confirmed_when_all_its_queues_have_taken_it() {
         assert_eq!(world.ready("b"), ["1", "3"]);
     }
 }
+
+#[test]
+fn publishers_that_were_turned_away_are_admitted_when_the_limit_goes() {
+    for version in VERSIONS {
+        let mut world = World::new(version);
+        world.declare("q", quorum([("x-overflow", text("reject-publish"))]));
+        let definition = table([("max-length", number(1))]);
+        world.broker.set_policy(world.now, crate::Policy { queue: "q".to_owned(), definition });
+        world.call(Method::ConfirmSelect);
+        world.publish("q", "1");
+        world.publish("q", "2");
+        assert_eq!(world.publish("q", "3"), [Event::Nacked { tag: 3, is_multiple: true }], "{version:?}");
+        world.broker.remove_policy(world.now, "q");
+        assert_eq!(world.publish("q", "4"), [acked(4)], "{version:?}");
+    }
+}

@@ -168,6 +168,8 @@ impl Clients {
             Step::Purge { channel, queue } => {
                 self.ask(*channel, Asked::Other, Method::PurgeQueue { queue: world.queue(*queue) })
             }
+            // Older versions end the connection instead.
+            Step::DeleteQueue { channel, if_empty: true, .. } if self.have_rivals(CHANNELS[*channel].0) => Vec::new(),
             Step::DeleteQueue { channel, queue, if_empty } => {
                 let method = Method::DeleteQueue { queue: world.queue(*queue), if_unused: false, if_empty: *if_empty };
                 self.ask(*channel, Asked::Delete(*queue), method)
@@ -283,8 +285,10 @@ impl Clients {
         let Some(held) = open.held.iter().cycle().nth(pick % open.held.len().max(1)).copied() else {
             return Vec::new();
         };
-        // A broker numbers the deliveries of several queues as they happen to come, so what comes before one of them is chance.
+        // A broker numbers the deliveries of several queues as they happen to come, so what comes before one of them is chance. And
+        // when several queues dead-letter to another one at once, the order there is chance. So only all of them are acked at once.
         let is_of_one_queue = open.held.iter().all(|other| other.queue == held.queue);
+        let is_multiple = is_multiple && (is_of_one_queue || how == Settlement::Ack);
         let tag = if is_multiple && !is_of_one_queue { 0 } else { held.tag };
         let method = match how {
             Settlement::Ack => Method::Ack { tag, is_multiple },

@@ -1,8 +1,18 @@
 //! Draws scripts from seeds.
 //!
-//! What RabbitMQ itself leaves to chance is not drawn: a burst to a queue that refuses at a length limit, for the limit is a soft one
-//! and a publisher learns late that it is reached; and a prefetch for a subscription without acks, for a quorum queue waits until the
-//! channel has settled what it passed on.
+//! What RabbitMQ itself leaves to chance is not drawn:
+//!
+//! - A burst to a queue that refuses at a length limit: the limit is a soft one, and a publisher learns late that it is reached.
+//! - A burst to several queues: what one of them dead-letters may come to the other before or after the rest of the burst.
+//! - A prefetch for a subscription without acks: a quorum queue waits until the channel has settled what it passed on.
+//! - A timeout for acks: 4.3 sets its timer for the next message only if its clock has moved on since the last one, and else waits
+//!   for the queue's next command.
+//!
+//! Nor are these drawn:
+//!
+//! - A single active consumer of a lower priority than one that waits, a change that the simulator leaves out.
+//! - A length limit with delayed retries: when more messages are delayed than the limit allows, a queue of 4.3.6 looks forever for one
+//!   that it can drop, and answers nobody (`evaluate_limit0` in `rabbit_fifo`).
 
 use crate::random::Random;
 use crate::script::{Index, Key, Message, Script, Settlement, Step, Table, Value};
@@ -98,9 +108,6 @@ impl Draw {
         if self.random.percent(65) {
             self.dead_lettering(queue, &mut arguments);
         }
-        if self.random.percent(12) {
-            arguments.push(("x-max-length", Value::Number(1 + self.random.below(3) as i64)));
-        }
         if self.random.percent(15) {
             arguments.push(("x-single-active-consumer", Value::Flag(true)));
         }
@@ -111,8 +118,12 @@ impl Draw {
                 arguments.push(("x-delayed-retry-max", Value::Time(self.random.pick(&[200, 300, 500]))));
             }
         }
+        if !has_delays(&arguments) && self.random.percent(12) {
+            arguments.push(("x-max-length", Value::Number(1 + self.random.below(3) as i64)));
+        }
         let has = |name: &str| arguments.iter().any(|(key, _)| *key == name);
-        self.has_soft_limit |= has("x-max-length") && has("x-overflow");
+        // A policy may set the length.
+        self.has_soft_limit |= has("x-overflow");
         arguments
     }
 
@@ -193,38 +204,51 @@ impl Draw {
 
     fn publish(&mut self, channel: Index) -> Step {
         let count = if self.has_soft_limit { 1 } else { self.random.pick(&[1, 1, 2, 3]) };
-        let messages = (0..count).map(|_| self.message()).collect();
+        let (exchange, key) = self.destination();
+        let routed = self.routed_by_headers(exchange);
+        let mut message = || self.message(exchange, key.clone(), routed.clone());
+        let mut messages = (0..count).map(|_| message()).collect::<Vec<_>>();
+        if count == 1 && self.random.percent(6) {
+            let name = self.random.pick(&["CC", "CC", "BCC"]);
+            messages[0].headers.push((name, Value::Queues(vec![self.random.below(self.queues)])));
+        }
         Step::Publish { channel, messages }
     }
 
-    fn message(&mut self) -> Message {
-        let number = self.next_message;
-        self.next_message += 1;
-        let (exchange, key) = if self.exchanges.is_empty() || self.random.percent(60) {
+    fn destination(&mut self) -> (Option<Index>, Key) {
+        if self.exchanges.is_empty() || self.random.percent(60) {
             let is_missing_one_drawn = self.random.percent(8);
             let queue = self.random.below(self.queues + usize::from(is_missing_one_drawn));
             (None, Key::Queue(queue))
         } else {
             (Some(self.random.below(self.exchanges.len())), Key::Word(self.random.pick(WORDS)))
-        };
-        let mut headers = Table::new();
-        if exchange.is_some_and(|exchange| self.exchanges[exchange] == "headers") || self.random.percent(10) {
-            headers.push(("kind", Value::Text(self.random.pick(&["one", "two"]))));
-            headers.push(("size", Value::Number(self.random.below(2) as i64)));
         }
+    }
+
+    fn routed_by_headers(&mut self, exchange: Option<Index>) -> Table {
+        let is_routed = exchange.is_some_and(|exchange| self.exchanges[exchange] == "headers");
+        if !is_routed && !self.random.percent(10) {
+            return Table::new();
+        }
+        let kind = Value::Text(self.random.pick(&["one", "two"]));
+        vec![("kind", kind), ("size", Value::Number(self.random.below(2) as i64))]
+    }
+
+    fn message(&mut self, exchange: Option<Index>, key: Key, mut headers: Table) -> Message {
+        let number = self.next_message;
+        self.next_message += 1;
         match self.random.below(100) {
-            0..4 => headers.push(("CC", Value::Queues(vec![self.random.below(self.queues)]))),
-            4..6 => headers.push(("BCC", Value::Queues(vec![self.random.below(self.queues)]))),
-            6..10 => {
+            0..5 => {
                 headers.push(("x-delivery-count", Value::Number(7)));
                 headers.push(("x-acquired-count", Value::Number(9)));
             }
-            10..14 => {
+            5..10 => {
                 let queue = self.random.below(self.queues);
                 headers.push(("x-death", Value::Deaths { queue, reason: self.random.pick(&["expired", "rejected"]) }));
             }
             _ => {}
         }
+        let priority = self.random.percent(8).then(|| self.random.pick(&[0, 4, 5, 9]));
         let expiration = match self.random.below(100) {
             0..12 => Some(Value::Time(self.random.pick(&[0, 150, 250, 350]))),
             12 => Some(Value::Text(self.random.pick(&["abc", "-1", ""]))),
@@ -247,7 +271,12 @@ impl Draw {
         self.next_tag += 1;
         let is_no_ack = self.random.percent(8);
         let prefetch = if is_no_ack { 0 } else { self.random.pick(&[1, 1, 2, 3, 10]) };
-        Step::Subscribe { channel, queue, tag, prefetch, is_no_ack, arguments: Table::new() }
+        let mut arguments = Table::new();
+        let is_single = self.arguments[queue].iter().any(|(key, _)| *key == "x-single-active-consumer");
+        if !is_single && self.random.percent(8) {
+            arguments.push(("x-priority", Value::Number(self.random.below(3) as i64 - 1)));
+        }
+        Step::Subscribe { channel, queue, tag, prefetch, is_no_ack, arguments }
     }
 
     fn settle(&mut self, channel: Index) -> Step {
@@ -269,7 +298,9 @@ impl Draw {
         match self.random.below(4) {
             0 => definition.push(("delivery-limit", Value::Number(self.random.below(3) as i64))),
             1 => definition.push(("message-ttl", Value::Time(200))),
-            2 => definition.push(("max-length", Value::Number(1 + self.random.below(3) as i64))),
+            2 if !has_delays(&self.arguments[queue]) => {
+                definition.push(("max-length", Value::Number(1 + self.random.below(3) as i64)));
+            }
             _ => {
                 definition.push(("dead-letter-exchange", Value::Exchange(None)));
                 definition.push(("dead-letter-routing-key", Value::Queue(self.random.below(self.queues))));
@@ -308,4 +339,8 @@ impl Draw {
             Step::Unbind { channel, queue, exchange, key, arguments }
         }
     }
+}
+
+fn has_delays(arguments: &Table) -> bool {
+    arguments.iter().any(|(key, _)| *key == "x-delayed-retry-type")
 }

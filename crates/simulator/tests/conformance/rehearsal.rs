@@ -4,13 +4,14 @@
 //! whether one of two timers comes first proves nothing. The simulator plays each script several times, with steps of other lengths
 //! and with the times of each queue a little longer or shorter. Only if it sees the same each time is the script any use.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rehop_simulator::Version;
 
 use crate::lockstep::{SOON, epilogue};
 use crate::random::Random;
-use crate::script::{Script, Step};
+use crate::script::{Index, Script, Step};
 use crate::seen::{Saw, Seen};
 use crate::simulated::Simulated;
 use crate::world::World;
@@ -79,7 +80,9 @@ fn play(script: &Script, version: Version, random: &mut Random, varies: bool) ->
             }
         } else {
             open(steps, simulated, now);
+            let before = simulated.contents();
             simulated.perform(steps, now);
+            is_sound &= !is_mixed(steps, &before, &simulated.contents());
         }
         now += Duration::from_micros(if varies { random.next() % (STEP * 1000) } else { 0 });
         seen.push(simulated.snapshot());
@@ -97,4 +100,25 @@ fn play(script: &Script, version: Version, random: &mut Random, varies: bool) ->
         step(&[one], &mut simulated);
     }
     is_sound.then_some(seen)
+}
+
+/// Whether a queue got messages in two ways at once, from a publisher and as the dead letters of another queue: their order is chance.
+fn is_mixed(steps: &[Step], before: &BTreeMap<Index, Vec<String>>, after: &BTreeMap<Index, Vec<String>>) -> bool {
+    let [Step::Publish { messages, .. }] = steps else {
+        return false;
+    };
+    let is_published = |id: &String| messages.iter().any(|message| message.number.to_string() == *id);
+    after.iter().any(|(queue, after)| {
+        let mut old = before.get(queue).cloned().unwrap_or_default();
+        let mut new = after.clone();
+        new.retain(|id| match old.iter().position(|other| other == id) {
+            Some(at) => {
+                old.swap_remove(at);
+                false
+            }
+            None => true,
+        });
+        let is_twice = |id: &String| new.iter().filter(|other| *other == id).count() > 1;
+        new.iter().any(is_published) && new.iter().any(|id| !is_published(id) || is_twice(id))
+    })
 }

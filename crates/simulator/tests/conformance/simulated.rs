@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rehop_simulator::{Broker, ConnectionId, Event, Method, Policy, Sent, Time, Version};
+use rehop_simulator::{Broker, ConnectionId, Event, Method, Policy, QueueView, Sent, Time, Version};
 
 use crate::client::{Action, Clients};
 use crate::lockstep::SOON;
@@ -113,6 +113,13 @@ impl Simulated {
     /// Whether a client has seen something of this kind since it [forgot](Self::forget).
     pub(crate) fn has_seen(&self, is_it: impl Fn(&Saw) -> bool) -> bool {
         self.seen.values().flatten().any(is_it)
+    }
+
+    /// The messages in each queue, held or not.
+    pub(crate) fn contents(&self) -> BTreeMap<Index, Vec<String>> {
+        let view = |queue: Index| self.broker.queue(self.world.queue(queue).as_str()).unwrap_or_default();
+        let all = |view: QueueView| [view.ready, view.unacked, view.delayed].concat();
+        self.clients.queues().map(|queue| (queue, all(view(queue)))).collect()
     }
 
     /// The next step begins with nothing seen.

@@ -38,3 +38,9 @@ async fn a_message_that_is_settled_in_time_does_not_time_out() {
     let played = play(with_timeout(), steps).await;
     assert_eq!((played.came(), played.cancelled()), (vec!["m1".to_owned(), "m2".to_owned()], 0));
 }
+
+#[tokio::test]
+async fn a_message_that_is_fetched_and_held_for_too_long_closes_its_channel() {
+    let played = play(with_timeout(), [publish_to(0, [1]), get(2, 0), Step::PassTime, get(0, 0)]).await;
+    assert_eq!(played.closed().len(), played.by_version([0, 0, 1]), "{:?}", played.closed());
+}
