@@ -196,7 +196,9 @@ impl Intake {
         let mut started = Vec::new();
         if !self.stopping.load(Ordering::Relaxed) {
             while let Some((queue, ticket, mut unacked)) = inbox.start(now) {
-                unacked.unanswered = inbox.unanswered(&ticket);
+                if unacked.held.is_none() {
+                    unacked.unanswered = inbox.unanswered(&ticket);
+                }
                 if unacked.context.config.order.is_kept() {
                     // Under the lock: whoever sees that it has started must also see its task.
                     self.tasks[queue.position()].send_modify(|tasks| *tasks += 1);

@@ -279,8 +279,7 @@ impl<'a> Session<'a> {
         let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(self.look_at));
         if wake_at.is_some_and(|at| at <= now) {
             // First, because deliveries may come without end.
-            self.look_at = now + SOONEST_WAKE;
-            return self.hand_back_late().await;
+            return self.look().await;
         }
         tokio::select! {
             biased;
@@ -288,10 +287,15 @@ impl<'a> Session<'a> {
             item = self.subscriptions.next() => self.take(item).await,
             // An error means that the intake is gone, and with it the service.
             _ = self.window.changed() => Ok(()),
-            // Then it is due.
-            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => Ok(()),
+            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => self.look().await,
             () = tokio::time::sleep_until(check_at), if self.subscriptions.streams.is_empty() => self.check_channel(),
         }
+    }
+
+    /// Looks at what is due.
+    async fn look(&mut self) -> Result<(), Error> {
+        self.look_at = Instant::now() + SOONEST_WAKE;
+        self.hand_back_late().await
     }
 
     /// Takes a delivery, and all others that have arrived by now. If the broker has ended a subscription, subscribes again.

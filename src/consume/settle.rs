@@ -143,6 +143,8 @@ impl Attempt {
 
     async fn send(&self, outgoing: Arc<Outgoing>, destination: &str, if_late: Uncopied) -> Sent {
         if self.settler.is_lost() {
+            // Otherwise the slot would be free before the session ends, and in an ordered queue the next message would start.
+            self.settler.lost.cancelled().await;
             return Sent::GivenUp(GivenUp::Lost);
         }
         let context = &self.context;

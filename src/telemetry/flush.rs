@@ -39,7 +39,8 @@ pub(crate) async fn at_once() {
 }
 
 async fn run(flush: Flush, turns: &'static Semaphore) {
-    let Ok(turn) = turns.acquire().await else { return };
+    // One that hangs must not hold up every further suspect.
+    let Ok(turn) = turns.try_acquire() else { return };
     let (sender, done) = oneshot::channel();
     // The SDK blocks, and would deadlock on a runtime with one thread.
     let work = move || {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_one_flush_hangs_no_other_begins() {
+    async fn while_one_flush_hangs_no_other_begins_or_waits() {
         static TURNS: Semaphore = Semaphore::const_new(1);
         let (release, hangs) = mpsc::channel::<()>();
         let (started, begun) = oneshot::channel();
@@ -87,12 +88,10 @@ mod tests {
         });
         let first = tokio::spawn(run(flush.clone(), &TURNS));
         begun.await.unwrap();
-        let mut second = Box::pin(run(flush, &TURNS));
-        assert!(futures_util::poll!(&mut second).is_pending());
+        assert!(futures_util::poll!(Box::pin(run(flush, &TURNS))).is_ready());
         assert_eq!(TURNS.available_permits(), 0);
         drop(release);
         first.await.unwrap();
-        second.await;
         assert_eq!(TURNS.available_permits(), 1);
     }
 }

@@ -184,6 +184,10 @@ impl<T> Inbox<T> {
         if held.rules.is_ordered {
             return held.rules.prefetch;
         }
+        if held.is_full_of_orphans() {
+            // What came could not start, would be handed back when it is late, and counted.
+            return 0;
+        }
         if self.has_suspects(now) {
             // A subscription with a prefetch of one, which the suspect uses up, brings nothing else and can stay.
             return u16::from(held.is_used_up_by_one() && self.in_hand() == 1);

@@ -324,6 +324,11 @@ impl<T> QueueInbox<T> {
         self.running + self.orphans < usize::from(self.rules.concurrency)
     }
 
+    /// Whether handlers whose channel is gone take every slot.
+    pub(super) fn is_full_of_orphans(&self) -> bool {
+        self.orphans >= usize::from(self.rules.concurrency)
+    }
+
     pub(super) fn first_suspect(&self) -> Option<Rank> {
         if let Some((_, count)) = self.suspect_in_line() {
             return Some(Rank::new(self.rules.delivery_limit.saturating_sub(count), 0, 0));
@@ -443,7 +448,7 @@ impl<T> QueueInbox<T> {
 
     /// How many deliveries the subscription may bring so that none waits too long, if `stuck` of the handlers do not end.
     pub(super) fn paced(&self, stuck: usize) -> u16 {
-        let free = usize::from(self.rules.concurrency).saturating_sub(stuck);
+        let free = usize::from(self.rules.concurrency).saturating_sub(stuck + self.orphans);
         match self.pace.startable(free, self.rules.hold_limit) {
             None => u16::MAX,
             Some(startable) => {

@@ -248,7 +248,6 @@ impl Draw {
             }
             _ => {}
         }
-        let priority = self.random.percent(8).then(|| self.random.pick(&[0, 4, 5, 9]));
         let expiration = match self.random.below(100) {
             0..12 => Some(Value::Time(self.random.pick(&[0, 150, 250, 350]))),
             12 => Some(Value::Text(self.random.pick(&["abc", "-1", ""]))),

@@ -57,6 +57,18 @@ fn a_handler_of_a_lost_channel_takes_its_slot_until_it_ends_and_blocks_nothing_e
 }
 
 #[test]
+fn a_queue_whose_slots_are_all_taken_by_handlers_of_a_lost_channel_takes_nothing_until_one_ends() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 1, ..RULES });
+    inbox.arrive(queue, Some(0), now, 1);
+    let (orphan, _) = started(&mut inbox, now);
+    inbox.lost(queue);
+    assert_eq!(inbox.window(queue, now), 0);
+    inbox.finish(orphan, now);
+    assert_eq!(inbox.window(queue, now), 1);
+}
+
+#[test]
 fn what_was_on_its_way_when_a_subscription_ended_is_not_suspect() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { immediate: 0, ..RULES });
