@@ -220,7 +220,8 @@ pub(crate) fn all() -> Vec<Case> {
             Corner,
             "a message that kills its process parks itself and no innocent, in an ordered queue",
             order::poison,
-        ),
+        )
+        .long_only(),
         case(Corner, "messages stay in order while deploys change the window of their queue", order::other_windows),
         case(Broker, "the broker is restarted under load", broker::restarts),
         case(Broker, "the broker dies under load", broker::dies).long_only(),
