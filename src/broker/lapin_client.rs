@@ -12,6 +12,7 @@ use lapin::options::{
 use lapin::protocol::AMQPErrorKind;
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Confirmation, ErrorKind, Event, ExchangeKind};
+use tokio::sync::watch;
 
 use futures_util::stream::BoxStream;
 
@@ -22,7 +23,33 @@ use super::queued::queued;
 /// A connection of lapin's.
 pub(super) struct LapinConnection(pub(super) lapin::Connection);
 
-struct LapinChannel(lapin::Channel);
+struct LapinChannel {
+    channel: lapin::Channel,
+    /// How many messages lapin has accepted and not yet written to the socket.
+    unwritten: watch::Sender<usize>,
+}
+
+impl LapinChannel {
+    fn new(channel: lapin::Channel) -> Self {
+        Self { channel, unwritten: watch::Sender::new(0) }
+    }
+}
+
+/// A message that lapin has accepted and not yet written, as far as anybody waits for it.
+struct Unwritten<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Unwritten<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Unwritten<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
 
 impl Connection for LapinConnection {
     fn is_open(&self) -> bool {
@@ -56,7 +83,7 @@ impl Connection for LapinConnection {
                 match self.0.create_channel().await {
                     // Each try takes a number out of use, so this ends.
                     Err(error) if is_soft(&error) => {}
-                    opened => return opened.map(|channel| Arc::new(LapinChannel(channel)) as Arc<dyn Channel>),
+                    opened => return opened.map(|channel| Arc::new(LapinChannel::new(channel)) as Arc<dyn Channel>),
                 }
             }
         }
@@ -75,11 +102,11 @@ fn is_soft(error: &lapin::Error) -> bool {
 
 impl Channel for LapinChannel {
     fn is_open(&self) -> bool {
-        self.0.status().connected()
+        self.channel.status().connected()
     }
 
     fn set_prefetch(&self, count: u16) -> Answer<'_, ()> {
-        self.0.basic_qos(count, BasicQosOptions::default()).boxed()
+        self.channel.basic_qos(count, BasicQosOptions::default()).boxed()
     }
 
     fn consume(
@@ -93,39 +120,39 @@ impl Channel for LapinChannel {
                 clippy::disallowed_methods,
                 reason = "the caller closes the channel if it does not wait for the answer"
             )]
-            let consumer = self.0.basic_consume(queue, ShortString::default(), options, arguments).await?;
+            let consumer = self.channel.basic_consume(queue, ShortString::default(), options, arguments).await?;
             Ok(Subscription::new(consumer.tag(), consumer))
         }
         .boxed()
     }
 
     fn cancel(&self, tag: ShortString) -> Answer<'_, ()> {
-        self.0.basic_cancel(tag, BasicCancelOptions::default()).boxed()
+        self.channel.basic_cancel(tag, BasicCancelOptions::default()).boxed()
     }
 
     fn get(&self, queue: ShortString) -> Answer<'_, Option<Delivery>> {
-        let got = async move { self.0.basic_get(queue, BasicGetOptions::default()).await };
+        let got = async move { self.channel.basic_get(queue, BasicGetOptions::default()).await };
         got.map(|got| got.map(|message| message.map(|message| message.delivery))).boxed()
     }
 
     fn settle(&self, frame: Frame) -> bool {
         match frame {
-            Frame::Ack(Ack { tag, multiple }) => queued(self.0.basic_ack(tag, BasicAckOptions { multiple })),
-            Frame::Reject { tag, requeue } => queued(self.0.basic_reject(tag, BasicRejectOptions { requeue })),
+            Frame::Ack(Ack { tag, multiple }) => queued(self.channel.basic_ack(tag, BasicAckOptions { multiple })),
+            Frame::Reject { tag, requeue } => queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue })),
             Frame::Nack { tag, multiple } => {
-                queued(self.0.basic_nack(tag, BasicNackOptions { requeue: true, multiple }))
+                queued(self.channel.basic_nack(tag, BasicNackOptions { requeue: true, multiple }))
             }
         }
     }
 
     /// The question asks for deliveries to go on, as they do anyway.
     fn flush(&self) -> Answer<'static, ()> {
-        let channel = self.0.clone();
+        let channel = self.channel.clone();
         async move { channel.channel_flow(ChannelFlowOptions { active: true }).await.map(drop) }.boxed()
     }
 
     fn confirm_select(&self) -> Answer<'_, ()> {
-        self.0.confirm_select(ConfirmSelectOptions::default()).boxed()
+        self.channel.confirm_select(ConfirmSelectOptions::default()).boxed()
     }
 
     fn publish<'a>(
@@ -137,7 +164,13 @@ impl Channel for LapinChannel {
         is_mandatory: bool,
     ) -> Answer<'a, Confirmation> {
         let options = BasicPublishOptions { mandatory: is_mandatory, ..BasicPublishOptions::default() };
-        async move { self.0.basic_publish(exchange, routing_key, options, body, properties).await?.await }.boxed()
+        async move {
+            let unwritten = Unwritten::new(&self.unwritten);
+            let confirm = self.channel.basic_publish(exchange, routing_key, options, body, properties).await?;
+            drop(unwritten);
+            confirm.await
+        }
+        .boxed()
     }
 
     fn declare_queue(
@@ -146,7 +179,7 @@ impl Channel for LapinChannel {
         options: QueueDeclareOptions,
         arguments: FieldTable,
     ) -> Answer<'_, QueueCounts> {
-        let declared = self.0.queue_declare(queue, options, arguments);
+        let declared = self.channel.queue_declare(queue, options, arguments);
         async move {
             let queue = declared.await?;
             Ok(QueueCounts { messages: queue.message_count(), consumers: queue.consumer_count() })
@@ -161,7 +194,7 @@ impl Channel for LapinChannel {
         options: ExchangeDeclareOptions,
         arguments: FieldTable,
     ) -> Answer<'_, ()> {
-        self.0.exchange_declare(exchange, kind, options, arguments).boxed()
+        self.channel.exchange_declare(exchange, kind, options, arguments).boxed()
     }
 
     fn bind_queue(
@@ -171,7 +204,7 @@ impl Channel for LapinChannel {
         routing_key: ShortString,
         arguments: FieldTable,
     ) -> Answer<'_, ()> {
-        self.0.queue_bind(queue, exchange, routing_key, QueueBindOptions::default(), arguments).boxed()
+        self.channel.queue_bind(queue, exchange, routing_key, QueueBindOptions::default(), arguments).boxed()
     }
 
     fn unbind_queue(
@@ -181,24 +214,32 @@ impl Channel for LapinChannel {
         routing_key: ShortString,
         arguments: FieldTable,
     ) -> Answer<'_, ()> {
-        self.0.queue_unbind(queue, exchange, routing_key, arguments).boxed()
+        self.channel.queue_unbind(queue, exchange, routing_key, arguments).boxed()
     }
 
     fn bind_exchange(&self, exchange: ShortString, source: ShortString) -> Answer<'_, ()> {
         let options = ExchangeBindOptions::default();
-        self.0.exchange_bind(exchange, source, ShortString::default(), options, FieldTable::default()).boxed()
+        self.channel.exchange_bind(exchange, source, ShortString::default(), options, FieldTable::default()).boxed()
     }
 
     fn delete_queue(&self, queue: ShortString) -> Answer<'_, ()> {
-        self.0.queue_delete(queue, QueueDeleteOptions::default()).map(|deleted| deleted.map(drop)).boxed()
+        self.channel.queue_delete(queue, QueueDeleteOptions::default()).map(|deleted| deleted.map(drop)).boxed()
     }
 
     fn delete_exchange(&self, exchange: ShortString, if_unused: bool) -> Answer<'_, ()> {
         let options = ExchangeDeleteOptions { if_unused, ..ExchangeDeleteOptions::default() };
-        self.0.exchange_delete(exchange, options).boxed()
+        self.channel.exchange_delete(exchange, options).boxed()
     }
 
+    /// lapin writes what closes a channel before the messages that it still holds, for instance during an alarm (4.12). The broker
+    /// would then read a message on a channel that is gone, and close the connection.
     fn close(&self, why: &'static str) -> Answer<'_, ()> {
-        self.0.close(200, why.into()).boxed()
+        async move {
+            let mut unwritten = self.unwritten.subscribe();
+            // The sender lives as long as `self`.
+            let _ = unwritten.wait_for(|messages| *messages == 0).await;
+            self.channel.close(200, why.into()).await
+        }
+        .boxed()
     }
 }

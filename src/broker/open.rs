@@ -1,19 +1,20 @@
 //! Opens one connection: to one address, with the password and the certificates as they are now.
 
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_rs::Tokio;
+use async_rs::traits::AsyncToSocketAddrs;
 use lapin::tcp::{AsyncTcpStream, OwnedIdentity, OwnedTLSConfig};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{ConnectionProperties, ErrorKind};
 use socket2::{SockRef, Socket};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::broker::client::Connection;
 use crate::broker::lapin_client::LapinConnection;
@@ -40,8 +41,9 @@ pub(super) async fn open(
     // lapin would connect by itself, but it leaves two tasks behind when that fails (4.12).
     let opening = async {
         let host = uri.authority.host.clone();
-        let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port));
-        let stream = AsyncTcpStream::connect(&Tokio::current(), addresses).await?;
+        let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port)).to_socket_addrs().await?;
+        let connect = async |address| AsyncTcpStream::connect(&Tokio::current(), address).await;
+        let stream = first_that_answers(addresses.collect(), limit, connect).await?;
         let socket = match &stream {
             AsyncTcpStream::Plain(plain) => Some(SockRef::from(plain.get_ref()).try_clone()?),
             _ => None,
@@ -77,6 +79,29 @@ pub(super) async fn open(
             _ => Error::Connect { broker: address, problem },
         }
     })
+}
+
+/// Tries the addresses of a host one after the other. Each but the last gets an equal share of the time that is left, so that one
+/// from which nothing comes back does not use up the time of the others.
+async fn first_that_answers<T>(
+    addresses: Vec<SocketAddr>,
+    limit: Duration,
+    connect: impl AsyncFn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let ends_at = Instant::now() + limit;
+    let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host has no address");
+    for address in addresses {
+        let share = ends_at.saturating_duration_since(Instant::now()) / left;
+        left -= 1;
+        let connected = if left == 0 { Ok(connect(address).await) } else { timeout(share, connect(address)).await };
+        match connected {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address} does not answer")),
+        }
+    }
+    Err(last)
 }
 
 /// A second handle to the socket of a connection that is being opened. Dropped before the connection is open, for instance by a time limit,
@@ -132,13 +157,15 @@ fn tls(broker: &BrokerSettings) -> Result<OwnedTLSConfig, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::net::SocketAddr;
     use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
-    use tokio::time::timeout;
+    use tokio::time::{Instant, timeout};
 
-    use super::{open, password};
+    use super::{first_that_answers, open, password};
     use crate::error::Error;
     use crate::settings::BrokerSettings;
 
@@ -169,6 +196,28 @@ mod tests {
             let end = timeout(Duration::from_secs(10), accepted.read_to_end(&mut said)).await;
             assert!(end.is_ok(), "{scheme}: the connection is still open");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_from_which_nothing_comes_back_leaves_time_for_the_others() {
+        let addresses = |last: &[u16]| last.iter().map(|port| ([127, 0, 0, 1], *port).into()).collect();
+        let connect = async |address: SocketAddr| match address.port() {
+            1 => Ok("connected"),
+            2 => Err(io::ErrorKind::ConnectionRefused.into()),
+            _ => std::future::pending().await,
+        };
+        let limit = Duration::from_secs(9);
+        let tried = async |ports| {
+            let began = Instant::now();
+            let result = timeout(limit, first_that_answers(addresses(ports), limit, connect)).await;
+            (result.map(|result| result.map_err(|error| error.kind())).ok(), began.elapsed().as_secs())
+        };
+        assert_eq!(tried(&[3, 1]).await, (Some(Ok("connected")), 4));
+        assert_eq!(tried(&[3, 3, 1]).await, (Some(Ok("connected")), 6));
+        assert_eq!(tried(&[2, 3, 1]).await, (Some(Ok("connected")), 4), "a refusal takes none of the time");
+        assert_eq!(tried(&[3, 2]).await, (Some(Err(io::ErrorKind::ConnectionRefused)), 4));
+        assert_eq!(tried(&[2, 3]).await, (None, 9), "the last has all the time that is left");
+        assert_eq!(tried(&[]).await, (Some(Err(io::ErrorKind::AddrNotAvailable)), 0));
     }
 
     #[test]

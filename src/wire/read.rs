@@ -112,20 +112,18 @@ impl Contract {
     }
 
     /// How often the broker gave the message back at once, and how often after a wait in the queue. A nack, after which 4.3 makes a
-    /// message wait, is only in `x-acquired-count`; a reject and a lost channel are in both counts. A delivery count above the other
-    /// is a producer's own.
+    /// message wait, is only in `x-acquired-count`; a reject and a lost channel are in both counts.
     fn returns(&self, redelivered: bool, reader: &mut Reader<'_>) -> (Option<u32>, u32) {
         let redeliveries = self.redeliveries(redelivered, reader);
         if !redelivered || !self.counts_waits {
             return (redeliveries, 0);
         }
-        // A broker before 4.3, which does not delay: a nack is in the delivery count alone, and nothing else would bound the waits.
-        if reader.header(ACQUIRED_COUNT).is_none() {
-            return (redeliveries, redeliveries.unwrap_or(0));
+        let counted = redeliveries.unwrap_or(0);
+        match acquired(reader) {
+            Some(acquired) => (Some(counted), acquired.saturating_sub(counted)),
+            // A broker before 4.3, which does not delay: a nack is in the delivery count alone, and nothing else would bound the waits.
+            None => (redeliveries, counted),
         }
-        let acquired = reader.count(ACQUIRED_COUNT);
-        let counted = redeliveries.filter(|count| *count <= acquired).unwrap_or(0);
-        (Some(counted), acquired - counted)
     }
 
     /// How often the broker gave a delivery's message back, as far as it counts.
@@ -135,7 +133,8 @@ impl Contract {
 
     /// How often the broker gave the message back. Its count is believed only of a redelivered message: a producer's own
     /// `x-delivery-count` is shown on the first delivery (3.10, 4.0 and 4.3). On 4.3 a message that was only handed back has
-    /// just an `x-acquired-count`.
+    /// just an `x-acquired-count`, and the producer's `x-delivery-count` stays beside it. The broker's own is never above
+    /// `x-acquired-count`, unless the message was dead-lettered into the queue; then the queue's limit still counts it.
     fn redeliveries(&self, redelivered: bool, reader: &mut Reader<'_>) -> Option<u32> {
         if !redelivered {
             return Some(0);
@@ -143,11 +142,21 @@ impl Contract {
         if !self.counts_deliveries {
             return None;
         }
+        let acquired = acquired(reader);
         match reader.header(DELIVERY_COUNT) {
-            Some(_) => Some(reader.count(DELIVERY_COUNT)),
-            None => reader.header(ACQUIRED_COUNT).map(|_| 0),
+            Some(_) => {
+                let count = reader.count(DELIVERY_COUNT);
+                Some(if acquired.is_some_and(|acquired| count > acquired) { 0 } else { count })
+            }
+            None => acquired.map(|_| 0),
         }
     }
+}
+
+/// How often a redelivered message was handed to a consumer and came back, which 4.3 alone tells. It does not tell 0: that is a
+/// producer's own.
+fn acquired(reader: &mut Reader<'_>) -> Option<u32> {
+    reader.header(ACQUIRED_COUNT).is_some().then(|| reader.count(ACQUIRED_COUNT)).filter(|count| *count > 0)
 }
 
 /// Reads one delivery's headers, and notes those that it ignores.

@@ -327,6 +327,7 @@ async fn nothing_is_acked_while_copies_cannot_be_published() {
     fixture.publish("third").await;
     seen.reaches(3).await;
     assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 0);
+    fixture.has_unacked(2).await;
     proxy.accept().await.unwrap();
     gate.add_permits(1);
     let parked: BTreeSet<_> = fixture.drain_parked(2).await.iter().map(Received::text).collect();

@@ -222,6 +222,17 @@ impl Fixture {
         eventually(SOON, "the policy is in effect", is_in_effect).await.unwrap();
     }
 
+    /// Waits until the broker counts so many unacked messages of the queue, none of them ready. Its counts are some seconds old.
+    pub(crate) async fn has_unacked(&self, count: u64) {
+        let management = self.management();
+        let counted = async || {
+            let queue = management.queue(&self.queue).await.map_err(|error| error.to_string())?;
+            let counts = ["messages_unacknowledged", "messages_ready"].map(|name| queue[name].as_u64());
+            if counts == [Some(count), Some(0)] { Ok(true) } else { Err(format!("{counts:?}")) }
+        };
+        eventually(SOON, "the broker counts what is unacked", counted).await.unwrap();
+    }
+
     pub(crate) async fn clear_policy(&self, queue: &str) {
         self.management().delete_policy(queue).await.unwrap();
     }

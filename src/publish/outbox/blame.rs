@@ -49,12 +49,7 @@ impl Outbox {
         self.timers.cancel(Timer::Opening(lane));
         let failures = self.main.failures;
         let in_flight = std::mem::take(&mut self.main).in_flight;
-        if in_flight.is_empty() {
-            self.main.is_resting = true;
-            self.main.failures = failures.saturating_add(1);
-            self.pauses.push((Timer::Main, failures));
-        }
-        let mut is_explained = false;
+        let (mut is_explained, mut is_anything_set_apart) = (false, false);
         let closed = match cause.blame() {
             Blame::Exchange(name, trouble) => {
                 let exchange = self.exchange(&name);
@@ -71,17 +66,24 @@ impl Outbox {
             self.timers.cancel(Timer::Copy(id));
             match closed {
                 Some((exchange, trouble)) if self.exchange_of(id) == Some(exchange) => {
-                    is_explained = true;
+                    (is_explained, is_anything_set_apart) = (true, true);
                     self.set_apart(id);
                     self.note(id, trouble, &cause.text);
                     self.hold(id);
                 }
                 Some(_) => self.enqueue(id),
                 None => {
+                    is_anything_set_apart = true;
                     self.set_apart(id);
                     self.make_ready(id);
                 }
             }
+        }
+        // The next lane would carry the same copies, or none, and may be closed for the same reason.
+        if !is_anything_set_apart {
+            self.main.is_resting = true;
+            self.main.failures = failures.saturating_add(1);
+            self.pauses.push((Timer::Main, failures));
         }
         if !is_explained {
             self.actions.push_back(Action::Report(Report::Doubt { text: cause.text.clone(), unconfirmed }));

@@ -589,6 +589,29 @@ fn a_connection_is_made_after_a_pause_that_doubles_until_one_was_steady() {
     assert_eq!(pauses, [100, 200, 400, 100]);
 }
 
+/// As after a copy that nobody waits for any longer. The copies that go on are not to blame, so none is set apart.
+#[test]
+fn the_main_lane_is_opened_after_a_pause_if_the_broker_blames_an_exchange_to_which_nothing_is_under_way() {
+    let mut story = Story::begin();
+    story.send([1]);
+    let mut main = MAIN;
+    let mut pauses = Vec::new();
+    for _ in 0..3 {
+        let since = story.now;
+        assert_eq!(story.closed(main, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'"), [Action::Repair]);
+        story.outbox.repaired();
+        let actions = story.next_actions();
+        let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+        story.outbox.lane_opened(lane);
+        assert_eq!(story.actions(), [sent(lane, 1, true)]);
+        main = lane;
+        pauses.push((story.now - since).as_millis());
+        story.now += REPAIR_EVERY;
+        story.actions();
+    }
+    assert_eq!(pauses, [100, 200, 400]);
+}
+
 #[test]
 fn each_reason_for_which_there_is_no_connection_is_reported_once() {
     let mut story = Story::begin();

@@ -25,37 +25,43 @@ async fn lab(ground: &Ground, name: &str) -> Lab {
 
 /// A service behind a proxy, under load that does not pass the proxy. The fault says how many connections it broke.
 async fn under_load(lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> usize) -> Account {
-    under_load_of(40, lab, fault).await
+    under_load_of(40, lab, async |proxy| {
+        let losses = fault(proxy).await;
+        (losses, losses)
+    })
+    .await
 }
 
-async fn under_load_of(per_second: u32, lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> usize) -> Account {
+/// The fault says how many connections it broke, and how often it broke some at the same time: then each message ends once more at most.
+async fn under_load_of(per_second: u32, lab: Lab, fault: impl AsyncFnOnce(&Proxy) -> (usize, usize)) -> Account {
     let (mut service, proxy) = lab.service_behind().await;
     let load = lab.load(per_second);
     lab.done(50).await;
-    let losses = fault(&proxy).await;
+    let (losses, times) = fault(&proxy).await;
     lab.recovers(RECOVERY).await;
     load.stop().await;
     lab.settled(SOON * 2).await;
     service.stop().await;
-    let account = lab.close(Allowed::losses(losses, PREFETCH.into())).await;
+    let held = PREFETCH.into();
+    let account = lab.close(Allowed::losses(losses, held).duplicates_at_most(times * held)).await;
     if losses > 0 { account.with_note(format!("{losses} connections lost")) } else { account }
 }
 
-async fn repeatedly(ground: &Ground, proxy: &Proxy, fault: impl Fn(&Proxy)) -> usize {
-    let mut losses = 0;
-    for _ in 0..ground.times(8, 100) {
+async fn repeatedly(ground: &Ground, proxy: &Proxy, fault: impl Fn(&Proxy)) -> (usize, usize) {
+    let (mut losses, times) = (0, ground.times(8, 100));
+    for _ in 0..times {
         tokio::time::sleep(between(50, 700)).await;
         losses += all_broken(proxy, &fault).await;
     }
-    losses
+    (losses, times)
 }
 
 pub(crate) async fn cut(ground: Ground) -> Account {
-    under_load(lab(&ground, "cut").await, async |proxy| repeatedly(&ground, proxy, Proxy::cut).await).await
+    under_load_of(40, lab(&ground, "cut").await, async |proxy| repeatedly(&ground, proxy, Proxy::cut).await).await
 }
 
 pub(crate) async fn reset(ground: Ground) -> Account {
-    under_load(lab(&ground, "reset").await, async |proxy| repeatedly(&ground, proxy, Proxy::reset).await).await
+    under_load_of(40, lab(&ground, "reset").await, async |proxy| repeatedly(&ground, proxy, Proxy::reset).await).await
 }
 
 pub(crate) async fn slow(ground: Ground) -> Account {
@@ -193,7 +199,7 @@ pub(crate) async fn late_confirms(ground: Ground) -> Account {
         lasts(Duration::from_secs(6)).await;
         assert_eq!(proxy.accepted(), accepted, "the connection was kept");
         proxy.connection(1).unwrap().delay(Duration::ZERO);
-        0
+        (0, 0)
     })
     .await
 }

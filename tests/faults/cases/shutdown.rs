@@ -75,9 +75,10 @@ async fn busy(lab: &Lab) {
     lab.send(50, Does::Fail(1)).await;
 }
 
-/// Messages that are unhandled by then are with the broker.
+/// Messages that are unhandled by then are with the broker. Only what the process held when the fault began can end twice.
 async fn close(lab: &Lab, took: Duration) -> Account {
-    let account = lab.close(Allowed::losses(2, 100).or(Place::Queued)).await;
+    let held = lab.config.queues[0].prefetch.into();
+    let account = lab.close(Allowed::losses(2, held).duplicates_at_most(held).or(Place::Queued)).await;
     account.with_note(time_taken(took, GRACE))
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rehop::topology::Role;
-use rehop_testing::{Client, Received};
+use rehop_testing::{Client, ClientError, Received};
 
 use super::Lab;
 use crate::expectation::{Cause, Place};
@@ -24,9 +24,10 @@ impl Lab {
         let (mut found, mut messages) = (Found::default(), Vec::new());
         let begun = Instant::now();
         loop {
-            self.collect(&client, &mut found, &mut messages).await;
+            let unread = self.collect(&client, &mut found, &mut messages).await;
             let mut account = self.account(&found, &allowed);
-            if account.lost.is_empty() || begun.elapsed() > SOON {
+            if account.lost.is_empty() && unread.is_empty() || begun.elapsed() > SOON {
+                account.breaches.extend(unread);
                 if !account.is_right() {
                     account.breaches.push(format!("logs are in {}", self.directory.display()));
                 }
@@ -45,11 +46,19 @@ impl Lab {
         account
     }
 
-    async fn collect(&self, client: &Client, found: &mut Found, messages: &mut Vec<Received>) {
+    /// Returns what kept it from reading a queue to its end. A queue that was deleted holds nothing.
+    async fn collect(&self, client: &Client, found: &mut Found, messages: &mut Vec<Received>) -> Vec<String> {
         let queues = self.book().queues.clone();
+        let mut unread = Vec::new();
         for (name, role) in queues {
-            // A queue that was deleted holds nothing.
-            let received = client.get_all(&name).await.unwrap_or_default();
+            let received = match client.get_all(&name).await {
+                Ok(received) => received,
+                Err(ClientError::Broker { reason, .. }) if reason.contains("NOT_FOUND - no queue") => continue,
+                Err(error) => {
+                    unread.push(error.to_string());
+                    continue;
+                }
+            };
             let index = |is_it: &dyn Fn(&QueueConfig) -> bool| self.config.queues.iter().position(is_it);
             match role {
                 Role::Parked => {
@@ -63,5 +72,6 @@ impl Lab {
             }
             messages.extend(received);
         }
+        unread
     }
 }

@@ -8,6 +8,8 @@ use crate::record::{Entry, Millis, Record, Step};
 
 /// How far two clocks of one machine may disagree.
 pub(crate) const CLOCKS: Millis = 2;
+/// How late an attempt may be, whatever the fault was. A dead letter that finds no leader is tried again after three minutes.
+const LATEST: Millis = 300_000;
 /// How long it may take from the check of the deadline to the handler's first line, on a busy machine.
 const STARTING: Millis = 3_000;
 
@@ -132,7 +134,8 @@ impl Look<'_> {
         breaches
     }
 
-    /// Checks that it is not early, by the record and by the header, and not after the deadline. Wrong headers are not believed.
+    /// Checks that it is neither early nor lost in a wait, by the record and by the header, and not attempted after the deadline. Wrong
+    /// headers are not believed.
     fn mistimed(&self) -> Vec<String> {
         let mut breaches = Vec::new();
         let is_to_be_right = |entry: &&Entry| entry.step == Step::Started && !self.allowed.wrong_times;
@@ -157,7 +160,7 @@ impl Look<'_> {
                 continue;
             };
             let waited = next - failed;
-            if waited + CLOCKS < *delay as Millis {
+            if waited + CLOCKS < *delay as Millis || waited > *delay as Millis + LATEST {
                 breaches.push(format!("waited {waited} ms in place of {delay}"));
             }
         }
