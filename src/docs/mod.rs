@@ -3,6 +3,9 @@
 #[doc = include_str!("architecture.md")]
 pub mod architecture {}
 
+#[doc = include_str!("decisions.md")]
+pub mod decisions {}
+
 #[doc = include_str!("guarantees.md")]
 pub mod guarantees {}
 

@@ -1,4 +1,4 @@
-//! What each way to wait shows of a wait, and what it loses: the rows of the page "Which way to wait?" about spans and lateness.
+//! What each way to wait shows of a wait, and what it loses, as the page "Which way to wait?" says it of spans and lateness.
 
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use rehop::settings::{TopologyMode, WaitStrategy};
