@@ -26,7 +26,7 @@ async fn charge(order: Message<Order>) -> Result<(), Failure> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
     let mut settings = Settings::load()?;
-    settings.namespace = "billing".to_owned(); // begins the names of all that rehop declares
+    settings.namespace = "billing".to_owned(); // begins the names of its exchanges and wait queues
     let summary = rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
     println!("{summary}");
     Ok(())

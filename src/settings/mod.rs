@@ -60,8 +60,8 @@ const DEFAULT_URL: &str = "amqp://guest:guest@127.0.0.1:5672/%2f";
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The prefix of all exchanges and queues that belong to this service. The default is the program's name if the settings
-    /// are [loaded](Settings::load), else `rehop`. At most 200 bytes.
+    /// The prefix of the exchanges and queues that rehop declares for this service, apart from `<queue>.parked`. The default is the
+    /// program's name if the settings are [loaded](Settings::load), else `rehop`. At most 200 bytes.
     #[serde(deserialize_with = "values::text")]
     pub namespace: String,
     /// Whether exchanges, queues and bindings are declared, or only checked. Default `declare`.

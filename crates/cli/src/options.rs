@@ -14,7 +14,7 @@ pub(super) struct Options {
     /// Use this settings file, or its table [rehop], whatever REHOP_CONFIG says
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The namespace: the prefix of the names of all that rehop declares for this service. The same as --set namespace=NAME
+    /// The namespace: the prefix of what rehop declares for this service, except <queue>.parked. The same as --set namespace=NAME
     ///
     /// Give each service its own, and give the tool the service's. If nothing sets it, the tool uses `rehop`.
     #[arg(long, global = true, value_name = "NAME")]

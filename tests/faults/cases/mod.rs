@@ -47,31 +47,37 @@ pub(crate) fn all() -> Vec<Case> {
             Corner,
             "the process is killed after a copy for the ladder is published and before its confirm",
             |ground| kill::before_the_confirm(ground, Ladder),
-        ),
+        )
+        .long_only(),
         case(Corner, "the process is killed between the confirm and the ack", |ground| {
             kill::between_confirm_and_ack(ground, Tiers)
         }),
         case(Corner, "the process is killed between the confirm of a copy for the ladder and the ack", |ground| {
             kill::between_confirm_and_ack(ground, Ladder)
-        }),
+        })
+        .long_only(),
         case(
             Corner,
             "the process is killed after a copy for a delayed exchange is published and before its confirm",
             |ground| kill::before_the_confirm(ground, DelayedExchange),
-        ),
+        )
+        .long_only(),
         case(
             Corner,
             "the process is killed between the confirm of a copy for a delayed exchange and the ack",
             |ground| kill::between_confirm_and_ack(ground, DelayedExchange),
-        ),
+        )
+        .long_only(),
         case(Corner, "the process is killed after the ack", kill::after_the_ack),
         case(Corner, "the process is killed at each step that changes something", steps::in_fair_weather),
         case(
             Corner,
             "the process is killed at each step while the parked queue is full",
             steps::while_the_parked_queue_is_full,
-        ),
-        case(Corner, "the process is killed at each step while confirms come late", steps::while_confirms_are_late),
+        )
+        .long_only(),
+        case(Corner, "the process is killed at each step while confirms come late", steps::while_confirms_are_late)
+            .long_only(),
         case(Corner, "processes are killed at random moments under load", kill::at_random),
         case(Corner, "a message that kills its process parks itself and no innocent, with one instance", |ground| {
             poison::alone(ground, 1)
@@ -94,21 +100,21 @@ pub(crate) fn all() -> Vec<Case> {
             poison::in_a_queue_that_delays,
         ),
         case(Corner, "a handler that panics takes no neighbour with it", handler::panics),
-        case(Corner, "a handler that hangs forever takes no neighbour with it", handler::hangs),
+        case(Corner, "a handler that hangs forever takes no neighbour with it", handler::hangs).long_only(),
         case(Corner, "a handler that blocks its thread takes no neighbour with it", handler::blocks),
         case(Corner, "a handler that takes much memory takes no neighbour with it", handler::allocates),
         case(Corner, "the connections are cut again and again", network::cut),
         case(Corner, "the connections are reset again and again", network::reset).long_only(),
         case(Corner, "the connections are slow", network::slow).long_only(),
         case(Corner, "the network is silent for a time", network::half_open),
-        case(Corner, "the connections are half-open forever, and new ones work", network::silent_forever),
+        case(Corner, "the connections are half-open forever, and new ones work", network::silent_forever).long_only(),
         case(Corner, "the broker refuses new connections for a time", network::refused).long_only(),
         case(Corner, "only the consuming connection breaks, again and again", network::only_consuming).long_only(),
         case(Corner, "only the publishing connection breaks, again and again", network::only_publishing).long_only(),
         case(Corner, "no ack arrives any more", network::no_acks),
-        case(Corner, "no confirm arrives any more", network::no_confirms),
+        case(Corner, "no confirm arrives any more", network::no_confirms).long_only(),
         case(Corner, "confirms are late, and the connection is kept", network::late_confirms).long_only(),
-        case(Corner, "confirms come too late", network::confirms_that_come_too_late),
+        case(Corner, "confirms come too late", network::confirms_that_come_too_late).long_only(),
         case(Corner, "messages return with forged times in their headers", waits::forged_times),
         case(
             Corner,
@@ -144,13 +150,15 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case(Corner, "the right to park is taken away and given back", stalls::one_right_taken),
         case(Corner, "parked and stray messages are looked at forty times", looks::without_a_policy),
-        case(Corner, "parked and stray messages are looked at forty times under a limit of two", looks::with_a_policy),
+        case(Corner, "parked and stray messages are looked at forty times under a limit of two", looks::with_a_policy)
+            .long_only(),
         case(Corner, "parked and stray messages are listed again and again", looks::listed),
         case(
             Corner,
             "parked and stray messages are listed again and again under a limit of two",
             looks::listed_under_a_low_limit,
-        ),
+        )
+        .long_only(),
         case(
             Corner,
             "parked messages are listed until a policy's limit, and the warning comes first",
@@ -158,9 +166,9 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay),
         case(Corner, "an operator is killed at each step of a discard", parked::kills::in_a_discard),
-        case(Corner, "an operator is killed at each step of a restore", parked::kills::in_a_restore),
+        case(Corner, "an operator is killed at each step of a restore", parked::kills::in_a_restore).long_only(),
         case(Corner, "an operator is killed at each step of an edit", parked::edits::in_an_edit),
-        case(Corner, "an operator is killed at each step of an import", parked::kills::in_an_import),
+        case(Corner, "an operator is killed at each step of an import", parked::kills::in_an_import).long_only(),
         case(Corner, "operators are killed at random moments of a replay", parked::kills::at_random),
         case(
             Corner,
@@ -176,7 +184,8 @@ pub(crate) fn all() -> Vec<Case> {
             Corner,
             "an operator is killed while a replay gives back messages that do not match",
             parked::between::while_it_gives_back,
-        ),
+        )
+        .long_only(),
         case(Corner, "two operators move the same parked messages", parked::trouble::two_operators),
         case(
             Corner,
@@ -194,7 +203,8 @@ pub(crate) fn all() -> Vec<Case> {
         )
         .long_only(),
         case(Broker, "the broker is restarted during a replay", parked::trouble::broker_restarts),
-        case(Corner, "poison in one queue leaves the slow messages of another alone", several::poison_in_one),
+        case(Corner, "poison in one queue leaves the slow messages of another alone", several::poison_in_one)
+            .long_only(),
         case(
             Corner,
             "one queue's parked queue is full, and the other queue works on",
@@ -222,25 +232,28 @@ pub(crate) fn all() -> Vec<Case> {
             order::poison,
         )
         .long_only(),
-        case(Corner, "messages stay in order while deploys change the window of their queue", order::other_windows),
+        case(Corner, "messages stay in order while deploys change the window of their queue", order::other_windows)
+            .long_only(),
         case(Broker, "the broker is restarted under load", broker::restarts),
         case(Broker, "the broker dies under load", broker::dies).long_only(),
         case(Broker, "the broker is frozen for a moment", broker::stops_for_a_moment).long_only(),
         case(Broker, "the broker is frozen for long", broker::stops_for_long).long_only(),
-        case(Broker, "the process is killed at each step during an alarm", steps::during_an_alarm),
+        case(Broker, "the process is killed at each step during an alarm", steps::during_an_alarm).long_only(),
         case(Broker, "a memory alarm is raised and cleared", limits::memory),
         case(Broker, "a disk alarm is raised and cleared", limits::disk).long_only(),
         case(Broker, "the service stops while the broker is frozen", shutdown::while_the_broker_is_frozen),
-        case(Broker, "the service stops during an alarm", shutdown::during_an_alarm),
+        case(Broker, "the service stops during an alarm", shutdown::during_an_alarm).long_only(),
         case(Broker, "the consuming connection is lost during an alarm", stalls::an_alarm_and_cut).long_only(),
         case(Broker, "handlers are slower together than the ack timeout", stalls::slower_than_the_ack_timeout)
             .long_only(),
-        case(Broker, "an alarm lasts longer than the ack timeout", stalls::an_alarm_longer_than_the_ack_timeout),
+        case(Broker, "an alarm lasts longer than the ack timeout", stalls::an_alarm_longer_than_the_ack_timeout)
+            .long_only(),
         case(
             Machine,
             "ten messages that kill their process park themselves and no innocent, on a busy machine",
             poison::ten_on_a_busy_machine,
-        ),
+        )
+        .long_only(),
         case(Broker, "messages are not acked in time", limits::ack_timeout).long_only(),
         case(
             Broker,

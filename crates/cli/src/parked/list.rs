@@ -31,7 +31,8 @@ pub(super) struct Args {
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const HELP: &str = "\
-Looking changes nothing: the messages stay in the queue, in their order.
+The messages stay in the queue, in their order. On RabbitMQ 3.10 and 4.0 each
+look counts as a delivery.
 
 Examples:
   rehop parked list --queue orders

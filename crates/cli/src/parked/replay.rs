@@ -61,9 +61,9 @@ const HELP: &str = "\
 Messages go back to the queue in which they failed, with their exchange, routing
 key, history and trace. They start again: no attempts, no waits. First a canary
 of 5, then 10, 100, 1000 and 10000 at a time, each after a verdict on the batch
-before. A canary that fails is parked at once, and stops the replay. One that its
-handler discards stops it, too; no copy of it is kept. Messages that park again
-during the replay are not taken again.
+before. A canary that fails is parked instead of waiting, and stops the replay.
+One that its handler discards stops it, too; no copy of it is kept. Messages
+that park again during the replay are not taken again.
 
 A run learns the fate of 1,000,000 messages. It sends those beyond as well, and
 counts them as unknown. For more: --limit 1000000, and repeat the command.

@@ -46,7 +46,7 @@ fn frames(frame_max: u32) -> Option<Finding> {
         return None;
     }
     let seen = format!(
-        "a frame may have {frame_max} bytes: a message whose headers leave no room for rehop's cannot wait, and is parked at its first failure"
+        "a frame may have {frame_max} bytes: a message whose headers leave no room for rehop's is parked instead of waiting"
     );
     let remedy = format!("set frame_max of the broker, and of broker.url if it has one, to {DEFAULT}, the default");
     Some(Finding::new(Check::FramesSmall, "the connection", seen, remedy))
