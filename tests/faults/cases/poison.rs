@@ -31,10 +31,11 @@ async fn finish(lab: &Lab, instances: usize, poisons: usize) -> Account {
     lab.close(charges(deaths, poisons)).await.with_note(format!("{deaths} deaths"))
 }
 
-/// A poison kills among others once. After that it runs alone, and what was settled before has reached the broker.
+/// A poison kills among others once. After that it runs alone, and what was settled before has reached the broker; on a busy machine, some
+/// acks have not.
 fn charges(deaths: usize, poisons: usize) -> Allowed {
     let held = PREFETCH.into();
-    Allowed::losses(deaths, held).duplicates_at_most(poisons * held)
+    Allowed::losses(deaths, held).duplicates_at_most(2 * poisons * held)
 }
 
 /// Returns how often the instances died.
