@@ -1,6 +1,7 @@
 //! The smallest service: it takes orders from a queue and retries those that fail.
 //!
-//! Run it with `cargo run --example orders`, and a RabbitMQ on this machine or one that `REHOP_BROKER__URL` names.
+//! Run it with `cargo run -p rehop-examples --bin orders`, and a RabbitMQ on this machine or one that `REHOP_BROKER__URL` names. A
+//! `rehop.toml` in the working directory sets its namespace; the default is the program's name, `orders`.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
@@ -24,9 +25,10 @@ async fn charge(order: Message<Order>) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Logs go to standard error. lapin is the AMQP client; its warnings may quote messages.
+    tracing_subscriber::fmt().with_env_filter("info,lapin=error").with_writer(std::io::stderr).init();
     let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
-    let mut settings = Settings::load()?;
-    settings.namespace = "billing".to_owned(); // begins the names of its exchanges and wait queues
+    let settings = Settings::load()?;
     let summary = rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
     println!("{summary}");
     Ok(())

@@ -1,4 +1,4 @@
-//! The permissions that the README gives an operator.
+//! The permissions that the page about parked messages gives an operator.
 
 use rehop::Error;
 use rehop_operator::parked::{
@@ -9,15 +9,15 @@ use rehop_testing::{Broker, Publish};
 use super::{never, numbered, ramp, request};
 use crate::support::{Fixture, SOON, not_tried};
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../crates/operator/src/docs/parked.md");
 
 const CONFIGURE: usize = 0;
 const WRITE: usize = 1;
 const READ: usize = 2;
 
-/// The README's permissions for queue `orders` of namespace `billing`, with this test's names.
+/// The page's permissions for queue `orders` of namespace `billing`, with this test's names.
 fn documented(fixture: &Fixture) -> [String; 3] {
-    let (_, sentence) = README.split_once("needs at most configure").expect("the README has the permissions");
+    let (_, sentence) = PAGE.split_once("needs at most configure").expect("the page has the permissions");
     let (namespace, queue) = (fixture.namespace.name(), fixture.queue.replace('.', r"\."));
     let patterns = sentence.split('`').skip(1).step_by(2).take(3);
     let patterns = patterns.map(|pattern| pattern.replace("orders", &queue).replace("billing", namespace));
@@ -39,7 +39,7 @@ async fn the_documented_permissions_are_enough_for_an_operator_and_without_one_t
         return;
     }
     let mut fixture = Fixture::new("operator-least").await;
-    // As in the README, the queue's name does not begin with the namespace and a dot.
+    // As on the page, the queue's name does not begin with the namespace and a dot.
     fixture.queue = format!("{}-orders", fixture.namespace.name());
     let [return_, park, discarded] = ["return", "park", "discarded"].map(|name| fixture.namespace.exchange(name));
     let lock = fixture.namespace.exchange(&format!("op.lock.{}", fixture.parked()));
