@@ -42,20 +42,12 @@ impl Exception {
         Self::on_channel(406, "PRECONDITION_FAILED", explanation)
     }
 
-    pub(crate) fn frame_error(explanation: &str) -> Self {
-        Self::on_connection(501, "FRAME_ERROR", explanation)
-    }
-
     pub(crate) fn channel_error(explanation: &str) -> Self {
         Self::on_connection(504, "CHANNEL_ERROR", explanation)
     }
 
     pub(crate) fn not_allowed(explanation: &str) -> Self {
         Self::on_connection(530, "NOT_ALLOWED", explanation)
-    }
-
-    pub(crate) fn internal_error(explanation: &str) -> Self {
-        Self::on_connection(541, "INTERNAL_ERROR", explanation)
     }
 
     pub(crate) fn not_implemented(explanation: &str) -> Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 
-use crate::dead_letter::Death;
+use crate::death::Death;
 use crate::headers::{strings, with_headers};
 use crate::names::Name;
 use crate::protocol::Time;

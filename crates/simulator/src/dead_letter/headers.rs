@@ -8,25 +8,13 @@ use std::sync::Arc;
 
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 
-use super::{Reason, Target};
+use super::Target;
+use crate::death::{Death, Reason};
 use crate::headers::{integer_of, long_string, string, strings, without_expiration};
 use crate::message::Message;
 use crate::names::Name;
 use crate::protocol::{Time, Version};
 use crate::queue::Entry;
-
-/// That a message was dead-lettered, from one queue for one reason.
-#[derive(Debug, Clone)]
-pub(crate) struct Death {
-    queue: Name,
-    reason: Reason,
-    exchange: Name,
-    routing_keys: Vec<Name>,
-    count: i64,
-    /// Of the first time.
-    time: Time,
-    original_expiration: Option<Time>,
-}
 
 /// The message as it is published to the dead-letter exchange.
 pub(super) fn dead_letter(
@@ -187,21 +175,4 @@ fn is_cycle_in_header(message: &Message, queue: &str) -> bool {
         table.is_some_and(|table| string(table, "reason") != Some(Reason::Rejected.as_str()))
     };
     deaths.iter().take(position + 1).all(|death| is_automatic(*death))
-}
-
-impl Death {
-    fn table(&self) -> FieldTable {
-        let keys: Vec<_> = self.routing_keys.iter().map(|key| long_string(key)).collect();
-        let mut table = FieldTable::default();
-        table.insert("count".into(), AMQPValue::LongLongInt(self.count));
-        table.insert("reason".into(), long_string(self.reason.as_str()));
-        table.insert("queue".into(), long_string(&self.queue));
-        table.insert("time".into(), AMQPValue::Timestamp(self.time.as_secs()));
-        table.insert("exchange".into(), long_string(&self.exchange));
-        table.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(keys)));
-        if let Some(expiration) = self.original_expiration {
-            table.insert("original-expiration".into(), long_string(&expiration.as_millis().to_string()));
-        }
-        table
-    }
 }

@@ -1,7 +1,7 @@
 //! `x-max-length`: what a queue does when it holds too much.
 
 use super::Queue;
-use crate::dead_letter::Reason;
+use crate::death::Reason;
 use crate::names::Publisher;
 use crate::policy::Overflow;
 use crate::protocol::Version;

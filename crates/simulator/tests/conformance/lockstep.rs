@@ -6,11 +6,11 @@ use std::time::Duration;
 use rehop_simulator::Version;
 use tokio::time::{Instant, sleep_until};
 
+use crate::naming::Naming;
 use crate::real::{Address, Real};
 use crate::script::{Script, Step};
 use crate::seen::{Seen, Stream};
 use crate::simulated::Simulated;
-use crate::world::World;
 
 /// How long the broker may take for anything.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -44,13 +44,13 @@ pub(crate) struct Pair {
 }
 
 /// One run of a script on both sides.
-pub(crate) async fn run(script: &Script, version: Version, address: &Address, world: World) -> io::Result<Outcome> {
-    let real = Real::new(address, world.clone()).await?;
+pub(crate) async fn run(script: &Script, version: Version, address: &Address, naming: Naming) -> io::Result<Outcome> {
+    let real = Real::new(address, naming.clone()).await?;
     let mut run = Run {
-        early: Simulated::new(version, world.clone()),
-        late: Simulated::new(version, world.clone()),
+        early: Simulated::new(version, naming.clone()),
+        late: Simulated::new(version, naming.clone()),
         real,
-        soon: world.duration(SOON),
+        soon: naming.duration(SOON),
         began: Instant::now(),
         pairs: Vec::new(),
     };
@@ -63,10 +63,11 @@ pub(crate) async fn run(script: &Script, version: Version, address: &Address, wo
     })
 }
 
-/// How each script ends: everything that is held goes back, and what is due happens.
+/// How each script ends: everything that is held goes back, and what is due happens. The broker answers a cancel when the queue knows of
+/// it, but the end of a channel before that.
 pub(crate) fn epilogue() -> Vec<Step> {
-    let close = |channel| Step::CloseChannel { channel };
-    vec![close(0), close(1), close(2), Step::PassTime, Step::PassTime, Step::PassTime]
+    let end = |channel| [vec![Step::Cancel { channel, pick: 0 }; 4], vec![Step::CloseChannel { channel }]].concat();
+    [end(0), end(1), end(2), vec![Step::PassTime; 3]].concat()
 }
 
 /// A real broker does a step at some moment between the step's beginning and its end. So two simulators take part, one for which
@@ -92,7 +93,7 @@ impl Run {
     async fn all(&mut self, script: &Script) -> io::Result<Ended> {
         let mut ended = self.together(&script.topology).await?;
         for step in script.steps.iter().chain(&epilogue()) {
-            if ended == Ended::Agreed {
+            if ended == Ended::Agreed && self.early.can(step) {
                 ended = self.together(std::slice::from_ref(step)).await?;
             }
         }

@@ -1,20 +1,22 @@
 //! Tells which scripts a real broker can be compared on.
 //!
-//! A real broker takes its time for each step, and its timers are late by a few milliseconds. So a script whose outcome depends on
-//! whether one of two timers comes first proves nothing. The simulator plays each script several times, with steps of other lengths
-//! and with the times of each queue a little longer or shorter. Only if it sees the same each time is the script any use.
+//! A real broker takes its time for each step, its timers are late by a few milliseconds, and its queues run beside each other. So a
+//! script whose outcome depends on which of two timers or of two queues comes first proves nothing. The simulator plays each script
+//! several times, with steps of other lengths, with the times of each queue a little longer or shorter, and with some queues held up
+//! in each step. Only if it sees the same each time is the script any use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rehop_simulator::Version;
 
+use crate::client::Subscribed;
 use crate::lockstep::{SOON, epilogue};
+use crate::naming::Naming;
 use crate::random::Random;
 use crate::script::{Index, Script, Step};
-use crate::seen::{Saw, Seen};
+use crate::seen::{Saw, Seen, Stream};
 use crate::simulated::Simulated;
-use crate::world::World;
 
 const PLAYS: u64 = 8;
 /// How long a step takes at most, in a script's milliseconds.
@@ -31,7 +33,7 @@ pub(crate) fn is_certain(script: &Script, version: Version) -> bool {
 /// The script without the steps that do nothing, such as to settle what nobody holds. And time passes before a slow broker has to do
 /// many steps while something is due soon.
 pub(crate) fn to_the_point(script: Script, version: Version) -> Script {
-    let mut simulated = Simulated::new(version, World::new("rehearsal.".to_owned(), 100));
+    let mut simulated = Simulated::new(version, Naming::new("rehearsal.".to_owned(), 100));
     open(&script.topology, &mut simulated, Duration::ZERO);
     simulated.perform(&script.topology, Duration::ZERO);
     let (mut now, mut steps, mut since) = (Duration::ZERO, Vec::new(), 0);
@@ -62,27 +64,33 @@ fn open(steps: &[Step], simulated: &mut Simulated, now: Duration) {
 
 fn play(script: &Script, version: Version, random: &mut Random, varies: bool) -> Option<Vec<Seen>> {
     let stretch = (0..script.queues()).map(|_| if varies { 85 + random.next() % 31 } else { 100 }).collect();
-    let world = World::new("rehearsal.".to_owned(), 100).with_queue_stretch(stretch);
-    let soon = world.duration(SOON);
-    let mut simulated = Simulated::new(version, world);
+    let naming = Naming::new("rehearsal.".to_owned(), 100).with_queue_stretch(stretch);
+    let soon = naming.duration(SOON);
+    let mut simulated = Simulated::new(version, naming);
     let mut now = Duration::ZERO;
     let mut seen = Vec::new();
     let mut is_sound = true;
     let mut step = |steps: &[Step], simulated: &mut Simulated| {
         if steps == [Step::PassTime] {
-            while let Some(due) = simulated.next_timer().filter(|due| *due <= now + soon) {
+            let mut next = simulated.next_timer().filter(|due| *due <= now + soon);
+            if let (Some(due), true) = (next, varies) {
+                simulated.hold_up_queues(due, random);
+            }
+            while let Some(due) = next {
                 simulated.pass_time(due);
                 now = due;
                 // What is due right after it comes with it on a slow machine, and alone on a fast one.
-                if simulated.next_timer().is_none_or(|next| next > due + Duration::from_millis(STEP)) {
-                    break;
-                }
+                next = simulated.next_timer().filter(|next| *next <= due + Duration::from_millis(STEP));
             }
         } else {
             open(steps, simulated, now);
-            let before = simulated.contents();
+            let (contents, subscribed, before) = (simulated.contents(), simulated.subscribed(), simulated.snapshot());
+            if varies {
+                simulated.hold_up_queues(now, random);
+            }
             simulated.perform(steps, now);
-            is_sound &= !is_mixed(steps, &before, &simulated.contents());
+            is_sound &= !is_mixed(steps, &contents, &simulated.contents());
+            is_sound &= !ends_unseen(&subscribed, &before, simulated);
         }
         now += Duration::from_micros(if varies { random.next() % (STEP * 1000) } else { 0 });
         seen.push(simulated.snapshot());
@@ -100,6 +108,21 @@ fn play(script: &Script, version: Version, random: &mut Random, varies: bool) ->
         step(&[one], &mut simulated);
     }
     is_sound.then_some(seen)
+}
+
+/// Whether a channel ended, and nobody can see at one of its queues that the queue knows. The broker says that a channel is closed just
+/// before its process ends, so the next step may come first. Only a queue with a single active consumer shows nothing: neither
+/// the end of one that waits, nor that of the active one if another takes its place and gets nothing.
+fn ends_unseen(subscribed: &Subscribed, before: &Seen, simulated: &mut Simulated) -> bool {
+    let (after, still) = (simulated.snapshot(), simulated.subscribed());
+    let ended = subscribed.iter().filter(|((channel, _), _)| !simulated.has(*channel));
+    let mut queues = ended.map(|(_, queue)| *queue);
+    queues.any(|queue| {
+        let mut others = still.iter().filter(|(_, other)| **other == queue);
+        let is_passed_on =
+            others.any(|((channel, tag), _)| after.contains_key(&Stream::Subscription(*channel, tag.clone())));
+        !is_passed_on && before.get(&Stream::Queue(queue)) == after.get(&Stream::Queue(queue))
+    })
 }
 
 /// Whether a queue got messages in two ways at once, from a publisher and as the dead letters of another queue: their order is chance.
