@@ -96,30 +96,15 @@ impl Exchange {
 
     /// Calls back with each destination whose binding matches.
     pub(crate) fn route<'a>(&'a self, message: &Message, mut visit: impl FnMut(&'a Destination)) {
-        match self.kind {
-            ExchangeType::Direct => {
-                for key in &message.routing_keys {
-                    self.bindings.get(key).into_iter().flatten().for_each(|binding| visit(&binding.destination));
-                }
-            }
-            ExchangeType::Fanout => {
-                self.bindings.values().flatten().for_each(|binding| visit(&binding.destination));
-            }
-            ExchangeType::Topic => {
-                for (pattern, bindings) in &self.bindings {
-                    if message.routing_keys.iter().any(|key| matches_topic(pattern, key)) {
-                        bindings.iter().for_each(|binding| visit(&binding.destination));
-                    }
-                }
-            }
-            ExchangeType::Headers => {
-                let headers = message.properties.headers().as_ref();
-                for binding in self.bindings.values().flatten() {
-                    if matches_headers(&binding.arguments, headers) {
-                        visit(&binding.destination);
-                    }
-                }
-            }
+        let headers = message.properties.headers().as_ref();
+        for (key, bindings) in &self.bindings {
+            let is_match = |binding: &Binding| match self.kind {
+                ExchangeType::Direct => message.routing_keys.contains(key),
+                ExchangeType::Fanout => true,
+                ExchangeType::Topic => message.routing_keys.iter().any(|routing_key| matches_topic(key, routing_key)),
+                ExchangeType::Headers => matches_headers(&binding.arguments, headers),
+            };
+            bindings.iter().filter(|binding| is_match(binding)).for_each(|binding| visit(&binding.destination));
         }
     }
 }

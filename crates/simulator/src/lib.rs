@@ -74,7 +74,7 @@ pub use broker::Broker;
 pub use connection::Alarm;
 pub use permissions::Permissions;
 pub use protocol::{ChannelNumber, ConnectionId, Delivery, Event, Method, Sent, Time, Version};
-pub use queue::QueueView;
+pub use queue::{QueueView, Turnover};
 
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use crate::error::Exception;
 use crate::names::{Publisher, QueueId};
 use crate::permissions::Permissions;
 use crate::protocol::{ChannelNumber, ConnectionId, Event, Method, Sent, Time};
-use crate::queue::{Effect, Handed, Queue, QueueView};
+use crate::queue::{Effect, Handed, Queue, QueueView, Turnover};
 
 impl Broker {
     /// Sets the node's `consumer_timeout` for channels that are opened from now on.
@@ -135,6 +135,11 @@ impl Broker {
     /// What a queue holds.
     pub fn queue(&self, name: &str) -> Option<QueueView> {
         self.queue_names.get(name).and_then(|id| self.queues.get(id)).map(Queue::view)
+    }
+
+    /// What has passed through a queue.
+    pub fn turnover(&self, name: &str) -> Option<Turnover> {
+        self.queue_names.get(name).and_then(|id| self.queues.get(id)).map(|queue| queue.turnover)
     }
 
     /// What all queues hold, in the order of their names.

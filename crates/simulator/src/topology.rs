@@ -120,22 +120,16 @@ impl Broker {
             self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
         }
         arguments::check(version, &name, &declaration)?;
-        let queue = self.add_queue(name, declaration);
-        self.send_counts(id, queue, 0, 0);
-        Ok(())
-    }
-
-    fn add_queue(&mut self, name: Name, declaration: Declaration) -> QueueId {
-        let id = QueueId(self.next_number());
+        let queue = QueueId(self.next_number());
         if let Some(connection) = declaration.owner.and_then(|owner| self.connections.get_mut(&owner)) {
-            connection.exclusive_queues.push(id);
+            connection.exclusive_queues.push(queue);
         }
         let settings = self.settings_of(&name, &declaration);
-        self.queue_names.insert(name.clone(), id);
-        let queue = Queue::new(id, name, self.now, declaration, settings);
-        self.queues.insert(id, queue);
-        self.touched.insert(id);
-        id
+        self.queue_names.insert(name.clone(), queue);
+        self.queues.insert(queue, Queue::new(queue, name, self.now, declaration, settings));
+        self.touched.insert(queue);
+        self.send_counts(id, queue, 0, 0);
+        Ok(())
     }
 
     pub(crate) fn settings_of(&self, name: &str, declaration: &Declaration) -> Settings {

@@ -24,7 +24,7 @@ use self::consumers::Consumers;
 pub(crate) use self::consumers::{Handed, Subscription};
 pub(crate) use self::counts::{Counts, Return};
 use self::discards::Discards;
-pub use self::view::QueueView;
+pub use self::view::{QueueView, Turnover};
 pub(crate) use self::worker::{Pending, RETRY_INTERVAL, Worker};
 use crate::arguments::{Declaration, Kind};
 use crate::death::Reason;
@@ -128,6 +128,7 @@ pub(crate) struct Queue {
     publishers: BTreeMap<Publisher, bool>,
     discards: Discards,
     pub(crate) worker: Worker,
+    pub(crate) turnover: Turnover,
     /// The leader answers nothing until then.
     silent_until: Option<Time>,
     /// What came meanwhile.
@@ -153,6 +154,7 @@ impl Queue {
             publishers: BTreeMap::new(),
             discards: Discards::default(),
             worker: Worker::default(),
+            turnover: Turnover::default(),
             silent_until: None,
             unanswered: VecDeque::new(),
         }
@@ -222,6 +224,8 @@ impl Queue {
 
     fn publish(&mut self, publisher: Option<(Publisher, u64)>, message: Arc<Message>) {
         let is_taken = !self.turns_away(publisher.map(|(publisher, _)| publisher));
+        self.turnover.dead_letters += u64::from(!matches!(publisher, Some((Publisher::Channel(_), _))));
+        self.turnover.dropped += u64::from(!is_taken);
         if is_taken {
             let entry = Entry {
                 index: self.next_index(),
@@ -300,6 +304,7 @@ impl Queue {
     }
 
     fn dead_letter(&mut self, reason: Reason, entry: Entry) {
+        self.turnover.dropped += u64::from(matches!(reason, Reason::Expired | Reason::MaxLength));
         if self.is_at_least_once() && reason != Reason::MaxLength {
             self.discards.push(reason, entry);
         } else if self.settings.dead_letter_exchange.is_some() {

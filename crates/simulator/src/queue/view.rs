@@ -15,6 +15,15 @@ pub struct QueueView {
     pub delayed: Vec<String>,
 }
 
+/// How many messages a queue has taken and given up by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// They have come as dead letters.
+    pub dead_letters: u64,
+    /// It has refused them, or given them up because they expired or were too many.
+    pub dropped: u64,
+}
+
 impl QueueView {
     /// All messages that the queue holds, wherever they are.
     pub fn messages(&self) -> impl Iterator<Item = &str> {

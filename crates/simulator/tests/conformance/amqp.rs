@@ -420,9 +420,7 @@ fn basic_class(method: Method) -> basic::AMQPMethod {
                 arguments,
             })
         }
-        Method::Cancel { consumer_tag } => {
-            basic::AMQPMethod::Cancel(basic::Cancel { consumer_tag, nowait: false })
-        }
+        Method::Cancel { consumer_tag } => basic::AMQPMethod::Cancel(basic::Cancel { consumer_tag, nowait: false }),
         Method::Get { queue, is_no_ack } => basic::AMQPMethod::Get(basic::Get { queue, no_ack: is_no_ack }),
         Method::Ack { delivery_tag, is_multiple } => {
             basic::AMQPMethod::Ack(basic::Ack { delivery_tag, multiple: is_multiple })

@@ -13,7 +13,7 @@ use crate::rehearsal::is_certain;
 use crate::script::Script;
 
 /// By how much times are stretched, in percent, when a run was too slow for them.
-const STRETCHES: [u64; 5] = [100, 200, 400, 800, 1600];
+const STRETCHES: [u64; 6] = [100, 200, 400, 800, 1600, 3200];
 const SHORTENED_FOR: Duration = Duration::from_secs(90);
 
 /// A real broker and what it is compared with.

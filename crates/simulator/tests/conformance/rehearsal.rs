@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rehop_simulator::Version;
+use rehop_simulator::{QueueView, Turnover, Version};
 
 use crate::client::Subscribed;
 use crate::lockstep::{SOON, epilogue};
@@ -26,8 +26,29 @@ const STEPS_BEFORE_TIME_PASSES: usize = 6;
 /// Whether the outcome of a script depends on nothing but the script.
 pub(crate) fn is_certain(script: &Script, version: Version) -> bool {
     let mut random = Random::new(1);
-    let first = play(script, version, &mut random, false);
-    first.is_some() && (1..PLAYS).all(|_| play(script, version, &mut random, true) == first)
+    let Some(first) = play(script, version, Pace::Prompt) else {
+        return false;
+    };
+    let mut late = (0..script.queues()).flat_map(|queue| [0, 1].map(|turn| Pace::Late { queue, turn, first: &first }));
+    late.all(|pace| play(script, version, pace).as_ref() == Some(&first))
+        && (1..PLAYS).all(|_| play(script, version, Pace::Varied(&mut random)).as_ref() == Some(&first))
+}
+
+/// What each queue holds, and what has passed through it.
+type Views = BTreeMap<Index, (QueueView, Turnover)>;
+
+/// What the simulator does at which time.
+enum Pace<'a> {
+    Prompt,
+    /// Steps take their time, which is longer for some queues.
+    Varied(&'a mut Random),
+    /// In each second step a queue does nothing before the next one, if nobody can see that in what was seen in the `first` play. So it is
+    /// with a settlement, which has no answer: the broker has read it, but its queue may not have carried it out.
+    Late {
+        queue: Index,
+        turn: usize,
+        first: &'a [Seen],
+    },
 }
 
 /// The script without the steps that do nothing, such as to settle what nobody holds. And time passes before a slow broker has to do
@@ -62,18 +83,25 @@ fn open(steps: &[Step], simulated: &mut Simulated, now: Duration) {
     }
 }
 
-fn play(script: &Script, version: Version, random: &mut Random, varies: bool) -> Option<Vec<Seen>> {
-    let stretch = (0..script.queues()).map(|_| if varies { 85 + random.next() % 31 } else { 100 }).collect();
-    let naming = Naming::new("rehearsal.".to_owned(), 100).with_queue_stretch(stretch);
+fn play(script: &Script, version: Version, mut pace: Pace<'_>) -> Option<Vec<Seen>> {
+    let naming = Naming::new("rehearsal.".to_owned(), 100).with_queue_stretch(match &mut pace {
+        Pace::Varied(random) => (0..script.queues()).map(|_| 85 + random.next() % 31).collect(),
+        Pace::Prompt | Pace::Late { .. } => Vec::new(),
+    });
     let soon = naming.duration(SOON);
     let mut simulated = Simulated::new(version, naming);
     let mut now = Duration::ZERO;
-    let mut seen = Vec::new();
+    let mut seen: Vec<Seen> = Vec::new();
     let mut is_sound = true;
+    let mut sleeping = None;
     let mut step = |steps: &[Step], simulated: &mut Simulated| {
         if steps == [Step::PassTime] {
+            if let Some(queue) = sleeping.take() {
+                simulated.wake(queue);
+            }
             let mut next = simulated.next_timer().filter(|due| *due <= now + soon);
-            if let (Some(due), true) = (next, varies) {
+            let views = simulated.views();
+            if let (Some(due), Pace::Varied(random)) = (next, &mut pace) {
                 simulated.hold_up_queues(due, random);
             }
             while let Some(due) = next {
@@ -82,17 +110,39 @@ fn play(script: &Script, version: Version, random: &mut Random, varies: bool) ->
                 // What is due right after it comes with it on a slow machine, and alone on a fast one.
                 next = simulated.next_timer().filter(|next| *next <= due + Duration::from_millis(STEP));
             }
+            is_sound &= !arrives_unseen(&views, &simulated.views());
         } else {
             open(steps, simulated, now);
-            let (contents, subscribed, before) = (simulated.contents(), simulated.subscribed(), simulated.snapshot());
-            if varies {
-                simulated.hold_up_queues(now, random);
+            let (views, subscribed, before) =
+                (simulated.views(), simulated.subscribed(), simulated.snapshot_without(sleeping));
+            let is_waking = sleeping.take();
+            match &mut pace {
+                Pace::Varied(random) => simulated.hold_up_queues(now, random),
+                Pace::Late { queue, turn, .. } if is_waking.is_none() && seen.len() % 2 == *turn => {
+                    simulated.put_to_sleep(*queue);
+                    sleeping = Some(*queue);
+                }
+                Pace::Late { .. } | Pace::Prompt => {}
             }
             simulated.perform(steps, now);
-            is_sound &= !is_mixed(steps, &contents, &simulated.contents());
+            if let Some(queue) = is_waking {
+                simulated.wake(queue);
+            }
+            if let (Pace::Late { first, .. }, Some(queue)) = (&pace, sleeping) {
+                if is_same_without(queue, &simulated.snapshot_without(sleeping), &first[seen.len()], seen.last()) {
+                    seen.push(first[seen.len()].clone());
+                    return simulated.forget();
+                }
+                simulated.wake(queue);
+                sleeping = None;
+            }
+            is_sound &= !is_mixed(steps, &views, &simulated.views());
+            is_sound &= !arrives_unseen(&views, &simulated.views());
             is_sound &= !ends_unseen(&subscribed, &before, simulated);
         }
-        now += Duration::from_micros(if varies { random.next() % (STEP * 1000) } else { 0 });
+        if let Pace::Varied(random) = &mut pace {
+            now += Duration::from_micros(random.next() % (STEP * 1000));
+        }
         seen.push(simulated.snapshot());
         // A publisher whose channel is closed between two of its messages may or may not see what became of the first one.
         let is_cut_short = |saw: &Saw| matches!(saw, Saw::Closed { .. });
@@ -108,6 +158,22 @@ fn play(script: &Script, version: Version, random: &mut Random, varies: bool) ->
         step(&[one], &mut simulated);
     }
     is_sound.then_some(seen)
+}
+
+/// Whether nothing shows that a queue does nothing.
+fn is_same_without(queue: Index, without: &Seen, expected: &Seen, before: Option<&Seen>) -> bool {
+    let stream = Stream::Queue(queue);
+    let is_same_for_others = expected.iter().filter(|(other, _)| **other != stream).eq(without);
+    is_same_for_others && before.is_some_and(|before| before.get(&stream) == expected.get(&stream))
+}
+
+/// Whether a queue got a dead letter and gave a message up, or refused it: then it may hold as many as before, and nobody sees that the dead
+/// letter has come. What a client does next may come before it.
+fn arrives_unseen(before: &Views, after: &Views) -> bool {
+    after.iter().any(|(queue, (_, after))| {
+        let before = before.get(queue).map(|(_, before)| *before).unwrap_or_default();
+        after.dead_letters > before.dead_letters && after.dropped > before.dropped
+    })
 }
 
 /// Whether a channel ended, and nobody can see at one of its queues that the queue knows. The broker says that a channel is closed just
@@ -126,14 +192,14 @@ fn ends_unseen(subscribed: &Subscribed, before: &Seen, simulated: &mut Simulated
 }
 
 /// Whether a queue got messages in two ways at once, from a publisher and as the dead letters of another queue: their order is chance.
-fn is_mixed(steps: &[Step], before: &BTreeMap<Index, Vec<String>>, after: &BTreeMap<Index, Vec<String>>) -> bool {
+fn is_mixed(steps: &[Step], before: &Views, after: &Views) -> bool {
     let [Step::Publish { messages, .. }] = steps else {
         return false;
     };
     let is_published = |id: &String| messages.iter().any(|message| message.number.to_string() == *id);
     after.iter().any(|(queue, after)| {
-        let mut old = before.get(queue).cloned().unwrap_or_default();
-        let mut new = after.clone();
+        let mut old = contents(before.get(queue));
+        let mut new = contents(Some(after));
         new.retain(|id| match old.iter().position(|other| other == id) {
             Some(at) => {
                 old.swap_remove(at);
@@ -144,4 +210,8 @@ fn is_mixed(steps: &[Step], before: &BTreeMap<Index, Vec<String>>, after: &BTree
         let is_twice = |id: &String| new.iter().filter(|other| *other == id).count() > 1;
         new.iter().any(is_published) && new.iter().any(|id| !is_published(id) || is_twice(id))
     })
+}
+
+fn contents(view: Option<&(QueueView, Turnover)>) -> Vec<String> {
+    view.map(|(view, _)| [&*view.ready, &view.unacked, &view.delayed].concat()).unwrap_or_default()
 }

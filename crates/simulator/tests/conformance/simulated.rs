@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rehop_simulator::{Broker, ConnectionId, Event, Method, QueueView, Sent, Time, Version};
+use rehop_simulator::{Broker, ConnectionId, Event, Method, QueueView, Sent, Time, Turnover, Version};
 
 use crate::client::{Action, Clients, Subscribed};
 use crate::lockstep::SOON;
@@ -17,6 +17,8 @@ const USER: &str = "guest";
 const AT_ONCE: Time = Time::from_millis(3);
 /// How much later one queue is than another that is held up.
 const MOMENT: Time = Time::from_micros(50);
+/// Longer than any step.
+const ASLEEP: Time = Time::from_secs(60);
 /// The channel on which queues are looked at.
 const OBSERVING: u16 = 1;
 
@@ -107,8 +109,13 @@ impl Simulated {
 
     /// What the clients have seen since they [forgot](Self::forget), and what each queue holds.
     pub(crate) fn snapshot(&mut self) -> Seen {
+        self.snapshot_without(None)
+    }
+
+    /// The same, apart from what one queue holds.
+    pub(crate) fn snapshot_without(&mut self, left_out: Option<Index>) -> Seen {
         let mut seen = self.seen.clone();
-        for queue in self.clients.queues() {
+        for queue in self.clients.queues().filter(|queue| Some(*queue) != left_out) {
             let look = look(self.naming.queue(queue));
             self.broker.receive(self.now, self.observer, OBSERVING, look);
             let mut holds = Saw::Missing;
@@ -128,11 +135,25 @@ impl Simulated {
         self.seen.values().flatten().any(is_it)
     }
 
-    /// The messages in each queue, held or not.
-    pub(crate) fn contents(&self) -> BTreeMap<Index, Vec<String>> {
-        let view = |queue: Index| self.broker.queue(self.naming.queue(queue).as_str()).unwrap_or_default();
-        let all = |view: QueueView| [view.ready, view.unacked, view.delayed].concat();
-        self.clients.queues().map(|queue| (queue, all(view(queue)))).collect()
+    /// What each queue holds, and what has passed through it.
+    pub(crate) fn views(&self) -> BTreeMap<Index, (QueueView, Turnover)> {
+        let view = |queue: Index| {
+            let name = self.naming.queue(queue);
+            let (view, turnover) = (self.broker.queue(name.as_str()), self.broker.turnover(name.as_str()));
+            (view.unwrap_or_default(), turnover.unwrap_or_default())
+        };
+        self.clients.queues().map(|queue| (queue, view(queue))).collect()
+    }
+
+    /// From now on a queue does nothing, until it is [woken](Self::wake).
+    pub(crate) fn put_to_sleep(&mut self, queue: Index) {
+        self.broker.silence(self.now, self.naming.queue(queue).as_str(), self.now + ASLEEP);
+    }
+
+    /// A queue does what it was asked meanwhile.
+    pub(crate) fn wake(&mut self, queue: Index) {
+        self.broker.silence(self.now, self.naming.queue(queue).as_str(), self.now);
+        self.pass_time(self.now + AT_ONCE);
     }
 
     /// The subscriptions of open channels.
