@@ -36,7 +36,7 @@ impl Broker {
         let is_get = matches!(handed.tag, Tag::Get(_)) && !is_classic;
         let message = &entry.message;
         let properties = if entry.counts.has_headers(version, is_get) {
-            with_headers(&message.properties, |headers| entry.counts.set_headers(version, is_get, headers))
+            with_headers(&message.properties, true, |headers| entry.counts.set_headers(version, is_get, headers))
         } else {
             (*message.properties).clone()
         };

@@ -53,21 +53,10 @@ pub(crate) fn strings(value: &AMQPValue) -> Vec<Name> {
         .collect()
 }
 
-/// The same properties with other headers.
+/// The same properties with other headers, and perhaps without `expiration`: lapin's type can set a property but not remove it.
 pub(crate) fn with_headers(
     properties: &BasicProperties,
-    change: impl FnOnce(&mut BTreeMap<ShortString, AMQPValue>),
-) -> BasicProperties {
-    let changed = without_expiration(properties, change);
-    match properties.expiration().clone() {
-        Some(expiration) => changed.with_expiration(expiration),
-        None => changed,
-    }
-}
-
-/// The same properties with other headers and without `expiration`: lapin's type can set a property but not remove it.
-pub(crate) fn without_expiration(
-    properties: &BasicProperties,
+    keeps_expiration: bool,
     change: impl FnOnce(&mut BTreeMap<ShortString, AMQPValue>),
 ) -> BasicProperties {
     let mut changed = BasicProperties::default();
@@ -81,6 +70,9 @@ pub(crate) fn without_expiration(
         priority with_priority, correlation_id with_correlation_id, reply_to with_reply_to, message_id with_message_id,
         timestamp with_timestamp, kind with_type, user_id with_user_id, app_id with_app_id, cluster_id with_cluster_id
     );
+    if let Some(expiration) = properties.expiration().clone().filter(|_| keeps_expiration) {
+        changed = changed.with_expiration(expiration);
+    }
     let mut headers = properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
     change(&mut headers);
     if headers.is_empty() && properties.headers().is_none() {

@@ -45,7 +45,7 @@ impl Message {
             bcc = keys_of("BCC").len();
             routing_keys.extend(keys_of("BCC"));
             if headers.contains_key("BCC") {
-                properties = with_headers(&properties, |headers| _ = headers.remove("BCC"));
+                properties = with_headers(&properties, true, |headers| _ = headers.remove("BCC"));
             }
         }
         Self {

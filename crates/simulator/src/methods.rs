@@ -33,9 +33,6 @@ impl Broker {
     }
 
     fn open_channel(&mut self, connection: ConnectionId, number: ChannelNumber) {
-        if number == 0 {
-            return;
-        }
         let id = ChannelId(self.next_number());
         let consumer_timeout = self.consumer_timeout;
         self.channels.insert(id, Channel { connection, number, consumer_timeout, ..Channel::default() });

@@ -10,7 +10,7 @@ use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 
 use super::Target;
 use crate::death::{Death, Reason};
-use crate::headers::{integer_of, long_string, string, strings, without_expiration};
+use crate::headers::{integer_of, long_string, string, strings, with_headers};
 use crate::message::Message;
 use crate::names::Name;
 use crate::protocol::{Time, Version};
@@ -75,7 +75,7 @@ fn record_in_history(now: Time, entry: &Entry, reason: Reason, queue: &Name) -> 
     dead.deaths.insert(0, death);
     dead.delivery_count = entry.counts.delivery().or(message.delivery_count);
     let deaths: Vec<_> = dead.deaths.iter().map(|death| AMQPValue::FieldTable(death.table())).collect();
-    let properties = without_expiration(&message.properties, |headers| {
+    let properties = with_headers(&message.properties, false, |headers| {
         headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));
         if is_first {
             set(headers, FIRST_DEATH, reason, queue, &message.exchange);
@@ -98,7 +98,7 @@ fn set(headers: &mut BTreeMap<ShortString, AMQPValue>, names: [&str; 3], reason:
 
 fn record_in_header(now: Time, message: &Message, reason: Reason, queue: &Name, target: &Target) -> Message {
     let mut dead = message.clone();
-    let properties = without_expiration(&message.properties, |headers| {
+    let properties = with_headers(&message.properties, false, |headers| {
         let mut routing_keys = vec![Name::from(message.routing_key())];
         routing_keys.extend(headers.get("CC").map(strings).unwrap_or_default());
         let death = Death {

@@ -23,6 +23,7 @@ use self::backlog::Backlog;
 use self::consumers::Consumers;
 pub(crate) use self::consumers::{Handed, Subscription};
 pub(crate) use self::counts::{Counts, Return};
+use self::delayed::Delayed;
 use self::discards::Discards;
 pub use self::view::{QueueView, Turnover};
 pub(crate) use self::worker::{Pending, RETRY_INTERVAL, Worker};
@@ -122,7 +123,7 @@ pub(crate) struct Queue {
     /// Messages that came back. They are delivered before the others.
     returns: VecDeque<Entry>,
     /// Messages that came back and wait for their delayed retry (4.3).
-    delayed: BTreeMap<(Time, u64), Entry>,
+    delayed: Delayed,
     consumers: Consumers,
     /// Everybody who has published here, and whether reject-publish turns them away.
     publishers: BTreeMap<Publisher, bool>,
@@ -150,7 +151,7 @@ impl Queue {
             next_index: 0,
             backlog: Backlog::new(version),
             returns: VecDeque::new(),
-            delayed: BTreeMap::new(),
+            delayed: Delayed::default(),
             publishers: BTreeMap::new(),
             discards: Discards::default(),
             worker: Worker::default(),
@@ -296,7 +297,7 @@ impl Queue {
             entry.index = self.next_index();
             self.backlog.push_requeued(entry);
         } else if let Some(time) = self.ready_again(&entry, how) {
-            self.delayed.insert((time, entry.index), entry);
+            self.delayed.insert(time, entry);
         } else {
             self.returns.push_back(entry);
         }
@@ -356,10 +357,10 @@ impl Queue {
     }
 
     fn purge(&mut self, channel: ChannelId) {
-        let mut messages = self.ready() + self.delayed.len();
+        let mut messages = self.ready() + self.delayed.entries.len();
         self.backlog = Backlog::new(self.version);
         self.returns.clear();
-        self.delayed.clear();
+        self.delayed = Delayed::default();
         // Seen in the source of 4.3: there a purge takes what waits for dead-lettering as well.
         if self.version >= Version::V4_3 {
             messages += self.discards.len();
@@ -440,8 +441,7 @@ impl Queue {
 
     /// When the queue has something to do by itself.
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        let delayed = self.delayed.first_key_value().map(|(&(time, _), _)| time);
-        let timers = [self.next_expiry(), delayed, self.next_timeout(), self.worker.timer];
+        let timers = [self.next_expiry(), self.delayed.next_time(), self.next_timeout(), self.worker.timer];
         self.silent_until.or_else(|| timers.into_iter().flatten().min())
     }
 

@@ -39,7 +39,7 @@ impl Queue {
             ready: self.returns.iter().chain(self.backlog.iter()).map(message_id).collect(),
             unacked: self.consumers.held().map(message_id).collect(),
             dead_lettering: self.discards.iter().map(message_id).collect(),
-            delayed: self.delayed.values().map(message_id).collect(),
+            delayed: self.delayed.entries.values().map(message_id).collect(),
         }
     }
 }

@@ -298,11 +298,11 @@ impl Clients {
             return Vec::new();
         };
         // A broker numbers the deliveries of several queues as they happen to come, and those of several subscriptions in an order of its
-        // own, so what comes before one of them is chance. And when several queues dead-letter to another one at once, the order there
-        // is chance. So only all of one queue are settled at once, and only acks are for all queues.
-        let is_of_one_queue = open.held.iter().all(|other| other.queue == held.queue);
-        let is_in_order = is_of_one_queue && open.held.iter().all(|other| other.subscription == held.subscription);
-        let is_multiple = is_multiple && (is_of_one_queue || how == Settlement::Ack);
+        // own, so what comes before one of them is chance. It is chance as well in which order several queues dead-letter to another one
+        // at once, and whether what several subscriptions give back comes back in the same millisecond. So only acks are for all.
+        let is_of_one = |other: &Held| other.queue == held.queue && other.subscription == held.subscription;
+        let is_in_order = open.held.iter().all(is_of_one);
+        let is_multiple = is_multiple && (is_in_order || how == Settlement::Ack);
         let tag = if is_multiple && !is_in_order { 0 } else { held.tag };
         let method = match how {
             Settlement::Ack => Method::Ack { delivery_tag: tag, is_multiple },
