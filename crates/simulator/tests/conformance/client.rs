@@ -52,7 +52,8 @@ struct Subscription {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     queue: Index,
-    message: ShortString,
+    /// Its number.
+    message: Option<u32>,
     tag: u64,
     /// `None` if it was fetched.
     subscription: Option<ShortString>,
@@ -429,7 +430,7 @@ impl Clients {
 
 impl Held {
     fn new(queue: Index, delivery: &Delivery, subscription: Option<ShortString>) -> Self {
-        let message = delivery.properties.message_id().clone().unwrap_or_default();
+        let message = delivery.properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok());
         Self { queue, message, tag: delivery.tag, subscription }
     }
 }
