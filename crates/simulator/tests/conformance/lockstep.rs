@@ -183,8 +183,10 @@ impl Run {
             let (expected, seen) = (self.early.snapshot(), self.real.snapshot());
             let is_certain = self.others.iter_mut().all(|other| other.snapshot() == expected);
             let (now, is_same) = (self.began.elapsed(), seen == expected);
-            let is_all_done = self.early.next_timer().is_none_or(|due| due > now + CLOCK);
-            if is_same && is_certain && is_all_done || now > deadline {
+            let is_done = |simulated: &Simulated| simulated.next_timer().is_none_or(|due| due > now + CLOCK);
+            let is_all_done = is_done(&self.early) && self.others.iter().all(is_done);
+            // If the simulators still differ then, they always will.
+            if is_all_done && (is_same || !is_certain) || now > deadline {
                 self.note(&[Step::PassTime], expected, seen);
                 return Ok(match (is_certain, is_same) {
                     (true, true) => Ended::Agreed,
@@ -196,7 +198,7 @@ impl Run {
         }
     }
 
-    /// Has the other simulators do the steps, at the begin or at the end, and tells whether all see what is expected.
+    /// Has the other simulators do the steps, when they begin or when they have ended, and tells whether all see what is expected.
     fn others_see(&mut self, steps: &[Step], begin: Duration, end: Duration, expected: &Seen) -> bool {
         let number = self.pairs.len();
         let mut is_same = true;

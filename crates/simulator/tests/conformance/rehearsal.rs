@@ -25,29 +25,25 @@ const STEPS_BEFORE_TIME_PASSES: usize = 6;
 
 /// Whether the outcome of a script depends on nothing but the script.
 pub(crate) fn is_certain(script: &Script, version: Version) -> bool {
-    let mut random = Random::new(1);
-    let Some(first) = play(script, version, Pace::Prompt) else {
+    let Some(first) = play(script, version, Pace::Prompt, None) else {
         return false;
     };
-    let mut late = (0..script.queues()).flat_map(|queue| [0, 1].map(|turn| Pace::Late { queue, turn, first: &first }));
-    late.all(|pace| play(script, version, pace).as_ref() == Some(&first))
-        && (1..PLAYS).all(|_| play(script, version, Pace::Varied(&mut random)).as_ref() == Some(&first))
+    let mut random = Random::new(1);
+    let mut late = (0..script.queues()).flat_map(|queue| [0, 1].map(|turn| Pace::Late { queue, turn }));
+    late.all(|pace| play(script, version, pace, Some(&first)).is_some())
+        && (1..PLAYS).all(|_| play(script, version, Pace::Varied(&mut random), Some(&first)).is_some())
 }
-
-/// What each queue holds, and what has passed through it.
-type Views = BTreeMap<Index, (QueueView, Turnover)>;
 
 /// What the simulator does at which time.
 enum Pace<'a> {
     Prompt,
     /// Steps take their time, which is longer for some queues.
     Varied(&'a mut Random),
-    /// In each second step a queue does nothing before the next one, if nobody can see that in what was seen in the `first` play. So it is
-    /// with a settlement, which has no answer: the broker has read it, but its queue may not have carried it out.
+    /// In each second step a queue does nothing before the next one, if nobody can see that. So it is with a settlement, which has no
+    /// answer: the broker has read it, but its queue may not have carried it out.
     Late {
         queue: Index,
         turn: usize,
-        first: &'a [Seen],
     },
 }
 
@@ -83,81 +79,108 @@ fn open(steps: &[Step], simulated: &mut Simulated, now: Duration) {
     }
 }
 
-fn play(script: &Script, version: Version, mut pace: Pace<'_>) -> Option<Vec<Seen>> {
+/// Plays a script, and tells what was seen in each step. Ends at once if a step leaves something to chance, or if something else is seen
+/// than in the first play.
+fn play(script: &Script, version: Version, mut pace: Pace<'_>, first: Option<&[Seen]>) -> Option<Vec<Seen>> {
     let naming = Naming::new("rehearsal.".to_owned(), 100).with_queue_stretch(match &mut pace {
         Pace::Varied(random) => (0..script.queues()).map(|_| 85 + random.next() % 31).collect(),
         Pace::Prompt | Pace::Late { .. } => Vec::new(),
     });
-    let soon = naming.duration(SOON);
-    let mut simulated = Simulated::new(version, naming);
-    let mut now = Duration::ZERO;
-    let mut seen: Vec<Seen> = Vec::new();
-    let mut is_sound = true;
-    let mut sleeping = None;
-    let mut step = |steps: &[Step], simulated: &mut Simulated| {
+    let simulated = Simulated::new(version, naming);
+    let mut play = Play { simulated, pace, first, now: Duration::ZERO, sleeping: None, seen: Vec::new() };
+    play.step(&script.topology)?;
+    for step in script.steps.iter().chain(&epilogue()) {
+        play.step(std::slice::from_ref(step))?;
+    }
+    for step in play.simulated.drain() {
+        play.step(&[step])?;
+    }
+    Some(play.seen)
+}
+
+struct Play<'a> {
+    simulated: Simulated,
+    pace: Pace<'a>,
+    first: Option<&'a [Seen]>,
+    now: Duration,
+    /// The queue that does nothing before the next step.
+    sleeping: Option<Index>,
+    seen: Vec<Seen>,
+}
+
+/// What each queue holds, and what has passed through it.
+type Views = BTreeMap<Index, (QueueView, Turnover)>;
+
+impl Play<'_> {
+    fn step(&mut self, steps: &[Step]) -> Option<()> {
+        open(steps, &mut self.simulated, self.now);
+        let (views, subscribed) = (self.simulated.views(), self.simulated.subscribed());
+        let before = self.simulated.snapshot_without(self.sleeping);
+        let waking = self.sleeping.take();
         if steps == [Step::PassTime] {
-            if let Some(queue) = sleeping.take() {
-                simulated.wake(queue);
-            }
-            let mut next = simulated.next_timer().filter(|due| *due <= now + soon);
-            let views = simulated.views();
-            if let (Some(due), Pace::Varied(random)) = (next, &mut pace) {
-                simulated.hold_up_queues(due, random);
-            }
-            while let Some(due) = next {
-                simulated.pass_time(due);
-                now = due;
-                // What is due right after it comes with it on a slow machine, and alone on a fast one.
-                next = simulated.next_timer().filter(|next| *next <= due + Duration::from_millis(STEP));
-            }
-            is_sound &= !arrives_unseen(&views, &simulated.views());
+            waking.into_iter().for_each(|queue| self.simulated.wake(queue));
+            self.pass_time();
         } else {
-            open(steps, simulated, now);
-            let (views, subscribed, before) =
-                (simulated.views(), simulated.subscribed(), simulated.snapshot_without(sleeping));
-            let is_waking = sleeping.take();
-            match &mut pace {
-                Pace::Varied(random) => simulated.hold_up_queues(now, random),
-                Pace::Late { queue, turn, .. } if is_waking.is_none() && seen.len() % 2 == *turn => {
-                    simulated.put_to_sleep(*queue);
-                    sleeping = Some(*queue);
-                }
-                Pace::Late { .. } | Pace::Prompt => {}
-            }
-            simulated.perform(steps, now);
-            if let Some(queue) = is_waking {
-                simulated.wake(queue);
-            }
-            if let (Pace::Late { first, .. }, Some(queue)) = (&pace, sleeping) {
-                if is_same_without(queue, &simulated.snapshot_without(sleeping), &first[seen.len()], seen.last()) {
-                    seen.push(first[seen.len()].clone());
-                    return simulated.forget();
-                }
-                simulated.wake(queue);
-                sleeping = None;
-            }
-            is_sound &= !is_mixed(steps, &views, &simulated.views());
-            is_sound &= !arrives_unseen(&views, &simulated.views());
-            is_sound &= !ends_unseen(&subscribed, &before, simulated);
+            self.hold_up(waking);
+            self.simulated.perform(steps, self.now);
+            waking.into_iter().for_each(|queue| self.simulated.wake(queue));
         }
-        if let Pace::Varied(random) = &mut pace {
-            now += Duration::from_micros(random.next() % (STEP * 1000));
+        let expected = self.first.map(|first| &first[self.seen.len()]);
+        if let (Some(queue), Some(expected)) = (self.sleeping, expected) {
+            let without = self.simulated.snapshot_without(self.sleeping);
+            if is_same_without(queue, &without, expected, self.seen.last()) {
+                self.seen.push(expected.clone());
+                self.simulated.forget();
+                return Some(());
+            }
+            self.simulated.wake(queue);
+            self.sleeping = None;
         }
-        seen.push(simulated.snapshot());
-        // A publisher whose channel is closed between two of its messages may or may not see what became of the first one.
-        let is_cut_short = |saw: &Saw| matches!(saw, Saw::Closed { .. });
-        let is_burst = steps.len() > 1 || matches!(steps, [Step::Publish { messages, .. }] if messages.len() > 1);
-        is_sound &= !(is_burst && simulated.has_seen(is_cut_short));
-        simulated.forget();
-    };
-    step(&script.topology, &mut simulated);
-    for one in script.steps.iter().chain(&epilogue()) {
-        step(std::slice::from_ref(one), &mut simulated);
+        let after = self.simulated.views();
+        let is_left_to_chance = is_mixed(steps, &views, &after)
+            || arrives_unseen(&views, &after)
+            || ends_unseen(&subscribed, &before, &mut self.simulated)
+            || is_cut_short(steps, &self.simulated);
+        if let Pace::Varied(random) = &mut self.pace {
+            self.now += Duration::from_micros(random.next() % (STEP * 1000));
+        }
+        let seen = self.simulated.snapshot();
+        let is_other = expected.is_some_and(|expected| *expected != seen);
+        self.seen.push(seen);
+        self.simulated.forget();
+        (!is_left_to_chance && !is_other).then_some(())
     }
-    for one in simulated.drain() {
-        step(&[one], &mut simulated);
+
+    fn pass_time(&mut self) {
+        let soon = self.now + Duration::from_millis(SOON.into());
+        let mut next = self.simulated.next_timer().filter(|due| *due <= soon);
+        if let (Some(due), Pace::Varied(random)) = (next, &mut self.pace) {
+            self.simulated.hold_up_queues(due, random);
+        }
+        while let Some(due) = next {
+            self.simulated.pass_time(due);
+            self.now = due;
+            // What is due right after it comes with it on a slow machine, and alone on a fast one.
+            next = self.simulated.next_timer().filter(|next| *next <= due + Duration::from_millis(STEP));
+        }
     }
-    is_sound.then_some(seen)
+
+    fn hold_up(&mut self, waking: Option<Index>) {
+        match &mut self.pace {
+            Pace::Varied(random) => self.simulated.hold_up_queues(self.now, random),
+            Pace::Late { queue, turn } if waking.is_none() && self.seen.len() % 2 == *turn => {
+                self.simulated.put_to_sleep(*queue);
+                self.sleeping = Some(*queue);
+            }
+            Pace::Late { .. } | Pace::Prompt => {}
+        }
+    }
+}
+
+/// Whether a publisher's channel was closed between two of its messages: then it may or may not see what became of the first one.
+fn is_cut_short(steps: &[Step], simulated: &Simulated) -> bool {
+    let is_burst = steps.len() > 1 || matches!(steps, [Step::Publish { messages, .. }] if messages.len() > 1);
+    is_burst && simulated.has_seen(|saw| matches!(saw, Saw::Closed { .. }))
 }
 
 /// Whether nothing shows that a queue does nothing.
