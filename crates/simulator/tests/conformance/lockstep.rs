@@ -183,10 +183,12 @@ impl Run {
             let (expected, seen) = (self.early.snapshot(), self.real.snapshot());
             let is_certain = self.others.iter_mut().all(|other| other.snapshot() == expected);
             let (now, is_same) = (self.began.elapsed(), seen == expected);
-            let is_done = |simulated: &Simulated| simulated.next_timer().is_none_or(|due| due > now + CLOCK);
-            let is_all_done = is_done(&self.early) && self.others.iter().all(is_done);
-            // If the simulators still differ then, they always will.
-            if is_all_done && (is_same || !is_certain) || now > deadline {
+            let has_none_until =
+                |time: Duration| move |simulated: &Simulated| simulated.next_timer().is_none_or(|due| due > time);
+            let is_all_done = is_same && is_certain && has_none_until(now + CLOCK)(&self.early);
+            // Simulators that differ although nothing more is due for any of them will not agree.
+            let is_stuck = !is_certain && self.others.iter().chain([&self.early]).all(has_none_until(deadline));
+            if is_all_done || is_stuck || now > deadline {
                 self.note(&[Step::PassTime], expected, seen);
                 return Ok(match (is_certain, is_same) {
                     (true, true) => Ended::Agreed,
