@@ -4,8 +4,24 @@ use lapin::types::{AMQPValue, FieldTable};
 
 use crate::error::{Exception, queue_in_vhost};
 use crate::headers::{integer, string};
-use crate::protocol::Version;
-use crate::queue::{Declaration, Kind};
+use crate::protocol::{ConnectionId, Version};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Quorum,
+    Classic,
+}
+
+/// What a queue was declared with. It is compared when the queue is declared again.
+#[derive(Debug, Clone)]
+pub(crate) struct Declaration {
+    pub(crate) kind: Kind,
+    pub(crate) is_durable: bool,
+    pub(crate) is_auto_delete: bool,
+    /// The connection to which the queue is exclusive.
+    pub(crate) owner: Option<ConnectionId>,
+    pub(crate) arguments: FieldTable,
+}
 
 /// Ten years, the most that any time may be (all versions).
 const MAX_MILLISECONDS: i64 = 315_360_000_000;

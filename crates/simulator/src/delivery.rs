@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::broker::{Broker, Timer};
+use crate::channel::Unacked;
 use crate::error::Exception;
 use crate::headers::with_headers;
 use crate::names::{ChannelId, QueueId, Tag, short};
@@ -12,23 +13,15 @@ use crate::queue::{Command, Entry, Handed, Return, Settlement};
 /// How often a channel looks for deliveries that were not acked in time, until 4.2.
 const TICK: Time = Time::from_secs(60);
 
-/// A delivery that a channel has to settle.
-#[derive(Debug)]
-pub(crate) struct Unacked {
-    queue: QueueId,
-    handed: Handed,
-    since: Time,
-}
-
 impl Broker {
     /// A queue has given a message to a subscription.
     pub(crate) fn deliver(&mut self, queue: QueueId, handed: Handed, entry: &Entry) {
         let Handed { channel: id, delivery, is_no_ack, .. } = handed;
         let Tag::Subscription(tag) = &handed.tag else { return };
         if self.channels.get(&id).is_some_and(|channel| channel.consumers.contains_key(tag)) {
-            let consumer = short(tag);
+            let consumer_tag = short(tag);
             let delivery = self.delivery(queue, handed, entry);
-            self.send_on(id, Event::Delivered { consumer, delivery });
+            self.send_on(id, Event::Delivered { consumer_tag, delivery });
         } else if !is_no_ack {
             // It was cancelled meanwhile, so the client will never see the message.
             let settlement = Settlement::Requeue(Return::Nack);
@@ -43,7 +36,7 @@ impl Broker {
         let is_get = matches!(handed.tag, Tag::Get(_)) && !is_classic;
         let message = &entry.message;
         let properties = if entry.counts.has_headers(version, is_get) {
-            with_headers(&message.properties, |headers| entry.counts.set_headers(version, is_get, headers))
+            with_headers(&message.properties, true, |headers| entry.counts.set_headers(version, is_get, headers))
         } else {
             (*message.properties).clone()
         };
@@ -56,8 +49,8 @@ impl Broker {
             body: (*message.body).clone(),
         };
         let Some(channel) = self.channels.get_mut(&handed.channel) else { return delivered };
-        delivered.tag = channel.next_delivery;
-        channel.next_delivery += 1;
+        channel.deliveries += 1;
+        delivered.tag = channel.deliveries;
         if !handed.is_no_ack {
             let id = handed.channel;
             channel.unacked.insert(delivered.tag, Unacked { queue, handed, since: now });
@@ -127,7 +120,7 @@ impl Broker {
         let Some(channel) = self.channels.get(&id) else { return };
         match tag {
             Tag::Subscription(tag) if channel.consumers.contains_key(tag) => {
-                self.send_on(id, Event::Cancelled { tag: short(tag) });
+                self.send_on(id, Event::Cancelled { consumer_tag: short(tag) });
             }
             _ => self.close_channel(id, timed_out(channel.number, "-1")),
         }

@@ -10,20 +10,16 @@ pub(crate) struct Exception {
 }
 
 impl Exception {
-    fn on_channel(code: u16, name: &str, explanation: &str) -> Self {
-        Self { code, text: reply_text(name, explanation), ends_connection: false }
-    }
-
-    fn on_connection(code: u16, name: &str, explanation: &str) -> Self {
-        Self { code, text: reply_text(name, explanation), ends_connection: true }
+    fn new(code: u16, name: &str, explanation: &str, ends_connection: bool) -> Self {
+        Self { code, text: reply_text(name, explanation), ends_connection }
     }
 
     pub(crate) fn access_refused(explanation: &str) -> Self {
-        Self::on_channel(403, "ACCESS_REFUSED", explanation)
+        Self::new(403, "ACCESS_REFUSED", explanation, false)
     }
 
     pub(crate) fn not_found(explanation: &str) -> Self {
-        Self::on_channel(404, "NOT_FOUND", explanation)
+        Self::new(404, "NOT_FOUND", explanation, false)
     }
 
     pub(crate) fn no_queue(name: &str) -> Self {
@@ -35,31 +31,23 @@ impl Exception {
     }
 
     pub(crate) fn resource_locked(explanation: &str) -> Self {
-        Self::on_channel(405, "RESOURCE_LOCKED", explanation)
+        Self::new(405, "RESOURCE_LOCKED", explanation, false)
     }
 
     pub(crate) fn precondition_failed(explanation: &str) -> Self {
-        Self::on_channel(406, "PRECONDITION_FAILED", explanation)
-    }
-
-    pub(crate) fn frame_error(explanation: &str) -> Self {
-        Self::on_connection(501, "FRAME_ERROR", explanation)
+        Self::new(406, "PRECONDITION_FAILED", explanation, false)
     }
 
     pub(crate) fn channel_error(explanation: &str) -> Self {
-        Self::on_connection(504, "CHANNEL_ERROR", explanation)
+        Self::new(504, "CHANNEL_ERROR", explanation, true)
     }
 
     pub(crate) fn not_allowed(explanation: &str) -> Self {
-        Self::on_connection(530, "NOT_ALLOWED", explanation)
-    }
-
-    pub(crate) fn internal_error(explanation: &str) -> Self {
-        Self::on_connection(541, "INTERNAL_ERROR", explanation)
+        Self::new(530, "NOT_ALLOWED", explanation, true)
     }
 
     pub(crate) fn not_implemented(explanation: &str) -> Self {
-        Self::on_connection(540, "NOT_IMPLEMENTED", explanation)
+        Self::new(540, "NOT_IMPLEMENTED", explanation, true)
     }
 }
 

@@ -17,14 +17,10 @@ pub(crate) enum ExchangeType {
 }
 
 impl ExchangeType {
+    pub(crate) const ALL: [Self; 4] = [Self::Direct, Self::Fanout, Self::Topic, Self::Headers];
+
     pub(crate) fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "direct" => Some(Self::Direct),
-            "fanout" => Some(Self::Fanout),
-            "topic" => Some(Self::Topic),
-            "headers" => Some(Self::Headers),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -54,22 +50,14 @@ struct Binding {
 pub(crate) struct Exchange {
     pub(crate) kind: ExchangeType,
     pub(crate) is_durable: bool,
-    pub(crate) is_auto_delete: bool,
-    pub(crate) is_internal: bool,
     pub(crate) arguments: FieldTable,
     /// By their routing key.
     bindings: BTreeMap<Name, Vec<Binding>>,
 }
 
 impl Exchange {
-    pub(crate) fn new(
-        kind: ExchangeType,
-        is_durable: bool,
-        is_auto_delete: bool,
-        is_internal: bool,
-        arguments: FieldTable,
-    ) -> Self {
-        Self { kind, is_durable, is_auto_delete, is_internal, arguments, bindings: BTreeMap::new() }
+    pub(crate) fn new(kind: ExchangeType, is_durable: bool, arguments: FieldTable) -> Self {
+        Self { kind, is_durable, arguments, bindings: BTreeMap::new() }
     }
 
     /// Where a message goes that has no binding here.
@@ -89,48 +77,34 @@ impl Exchange {
     }
 
     pub(crate) fn unbind(&mut self, destination: &Destination, key: &str, arguments: &FieldTable) {
-        if let Some(bindings) = self.bindings.get_mut(key) {
-            bindings.retain(|other| other.destination != *destination || other.arguments != *arguments);
-        }
-        self.bindings.retain(|_, bindings| !bindings.is_empty());
+        self.retain(|other_key, other| {
+            other_key != key || other.destination != *destination || other.arguments != *arguments
+        });
     }
 
-    /// The destination is gone. Returns whether it was bound.
-    pub(crate) fn unbind_all(&mut self, destination: &Destination) -> bool {
-        let before: usize = self.bindings.values().map(Vec::len).sum();
-        for bindings in self.bindings.values_mut() {
-            bindings.retain(|other| other.destination != *destination);
-        }
-        self.bindings.retain(|_, bindings| !bindings.is_empty());
-        before != self.bindings.values().map(Vec::len).sum::<usize>()
+    /// The destination is gone.
+    pub(crate) fn unbind_all(&mut self, destination: &Destination) {
+        self.retain(|_, other| other.destination != *destination);
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&str, &Binding) -> bool) {
+        self.bindings.retain(|key, bindings| {
+            bindings.retain(|binding| is_kept(key, binding));
+            !bindings.is_empty()
+        });
     }
 
     /// Calls back with each destination whose binding matches.
     pub(crate) fn route<'a>(&'a self, message: &Message, mut visit: impl FnMut(&'a Destination)) {
-        match self.kind {
-            ExchangeType::Direct => {
-                for key in &message.routing_keys {
-                    self.bindings.get(key).into_iter().flatten().for_each(|binding| visit(&binding.destination));
-                }
-            }
-            ExchangeType::Fanout => {
-                self.bindings.values().flatten().for_each(|binding| visit(&binding.destination));
-            }
-            ExchangeType::Topic => {
-                for (pattern, bindings) in &self.bindings {
-                    if message.routing_keys.iter().any(|key| matches_topic(pattern, key)) {
-                        bindings.iter().for_each(|binding| visit(&binding.destination));
-                    }
-                }
-            }
-            ExchangeType::Headers => {
-                let headers = message.properties.headers().as_ref();
-                for binding in self.bindings.values().flatten() {
-                    if matches_headers(&binding.arguments, headers) {
-                        visit(&binding.destination);
-                    }
-                }
-            }
+        let headers = message.properties.headers().as_ref();
+        for (key, bindings) in &self.bindings {
+            let is_match = |binding: &Binding| match self.kind {
+                ExchangeType::Direct => message.routing_keys.contains(key),
+                ExchangeType::Fanout => true,
+                ExchangeType::Topic => message.routing_keys.iter().any(|routing_key| matches_topic(key, routing_key)),
+                ExchangeType::Headers => matches_headers(&binding.arguments, headers),
+            };
+            bindings.iter().filter(|binding| is_match(binding)).for_each(|binding| visit(&binding.destination));
         }
     }
 }

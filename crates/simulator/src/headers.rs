@@ -53,21 +53,10 @@ pub(crate) fn strings(value: &AMQPValue) -> Vec<Name> {
         .collect()
 }
 
-/// The same properties with other headers.
+/// The same properties with other headers, and perhaps without `expiration`: lapin's type can set a property but not remove it.
 pub(crate) fn with_headers(
     properties: &BasicProperties,
-    change: impl FnOnce(&mut BTreeMap<ShortString, AMQPValue>),
-) -> BasicProperties {
-    let changed = without_expiration(properties, change);
-    match properties.expiration().clone() {
-        Some(expiration) => changed.with_expiration(expiration),
-        None => changed,
-    }
-}
-
-/// The same properties with other headers and without `expiration`: lapin's type can set a property but not remove it.
-pub(crate) fn without_expiration(
-    properties: &BasicProperties,
+    keeps_expiration: bool,
     change: impl FnOnce(&mut BTreeMap<ShortString, AMQPValue>),
 ) -> BasicProperties {
     let mut changed = BasicProperties::default();
@@ -81,6 +70,9 @@ pub(crate) fn without_expiration(
         priority with_priority, correlation_id with_correlation_id, reply_to with_reply_to, message_id with_message_id,
         timestamp with_timestamp, kind with_type, user_id with_user_id, app_id with_app_id, cluster_id with_cluster_id
     );
+    if let Some(expiration) = properties.expiration().clone().filter(|_| keeps_expiration) {
+        changed = changed.with_expiration(expiration);
+    }
     let mut headers = properties.headers().as_ref().map(|headers| headers.inner().clone()).unwrap_or_default();
     change(&mut headers);
     if headers.is_empty() && properties.headers().is_none() {
@@ -107,46 +99,5 @@ fn bytes(value: &AMQPValue) -> Option<&[u8]> {
         AMQPValue::ShortString(value) => Some(value.as_str().as_bytes()),
         AMQPValue::ByteArray(value) => Some(value.as_slice()),
         _ => None,
-    }
-}
-
-/// How many bytes the payload of a content header frame has.
-pub(crate) fn header_frame_size(properties: &BasicProperties) -> usize {
-    // Class, weight, body size and the flags that say which properties follow.
-    const FIXED: usize = 2 + 2 + 8 + 2;
-    let short = |text: &Option<ShortString>| text.as_ref().map_or(0, |text| 1 + text.as_str().len());
-    let strings = short(properties.content_type())
-        + short(properties.content_encoding())
-        + short(properties.correlation_id())
-        + short(properties.reply_to())
-        + short(properties.expiration())
-        + short(properties.message_id())
-        + short(properties.kind())
-        + short(properties.user_id())
-        + short(properties.app_id())
-        + short(properties.cluster_id());
-    let numbers = usize::from(properties.delivery_mode().is_some())
-        + usize::from(properties.priority().is_some())
-        + properties.timestamp().map_or(0, |_| 8);
-    FIXED + strings + numbers + properties.headers().as_ref().map_or(0, table_size)
-}
-
-fn table_size(table: &FieldTable) -> usize {
-    4 + table.inner().iter().map(|(key, value)| 1 + key.as_str().len() + value_size(value)).sum::<usize>()
-}
-
-fn value_size(value: &AMQPValue) -> usize {
-    1 + match value {
-        AMQPValue::Void => 0,
-        AMQPValue::Boolean(_) | AMQPValue::ShortShortInt(_) | AMQPValue::ShortShortUInt(_) => 1,
-        AMQPValue::ShortInt(_) | AMQPValue::ShortUInt(_) => 2,
-        AMQPValue::LongInt(_) | AMQPValue::LongUInt(_) | AMQPValue::Float(_) => 4,
-        AMQPValue::DecimalValue(_) => 5,
-        AMQPValue::LongLongInt(_) | AMQPValue::Double(_) | AMQPValue::Timestamp(_) => 8,
-        AMQPValue::ShortString(text) => 1 + text.as_str().len(),
-        AMQPValue::LongString(text) => 4 + text.len(),
-        AMQPValue::ByteArray(bytes) => 4 + bytes.len(),
-        AMQPValue::FieldArray(values) => 4 + values.as_slice().iter().map(value_size).sum::<usize>(),
-        AMQPValue::FieldTable(table) => table_size(table),
     }
 }

@@ -31,7 +31,7 @@
 //!     broker.receive(Time::ZERO, connection, 1, method);
 //! }
 //! let last = broker.sent().last().expect("each method was answered");
-//! assert_eq!(last.event, Event::Acked { tag: 1, is_multiple: false });
+//! assert_eq!(last.event, Event::Acked { delivery_tag: 1, is_multiple: false });
 //!
 //! // The message expires after a second.
 //! assert_eq!(broker.next_timer(), Some(Time::from_secs(1)));
@@ -41,22 +41,27 @@
 //!
 //! # How it is built
 //!
-//! `broker` reads what clients send and lets time pass. `connection` and `channel` say which method does what; `topology` declares and
-//! binds, `publish` routes by `exchange` and confirms, `subscribe` and `delivery` are about consumers. `queue` is a state machine of
-//! its own that takes commands and returns effects, as RabbitMQ's quorum queue is; `policy` says what is in effect for it.
-//! `dead_letter` is what happens to messages that a queue gives up. Where the versions differ, the place says so, with the version.
+//! From the bottom up: `protocol` is what a client and the broker say to each other; `message`, `arguments`, `policy` and `exchange` are
+//! what there is. `queue` is a state machine of its own that takes commands and returns effects, as RabbitMQ's quorum queue is.
+//! `connection`, `channel` and `broker` are the state of a node. Above it each subject has a file: `topology` declares and binds,
+//! `publish` routes and confirms, `subscribe` and `delivery` are about consumers, and `dead_letter` is what happens to messages that a
+//! queue gives up. `methods` says which method does what. `node` lets time pass and carries out what follows from it all. Where the
+//! versions differ, the place says so, with the version.
 
 mod arguments;
 mod broker;
 mod channel;
 mod connection;
 mod dead_letter;
+mod death;
 mod delivery;
 mod error;
 mod exchange;
 mod headers;
 mod message;
+mod methods;
 mod names;
+mod node;
 mod permissions;
 mod policy;
 mod protocol;
@@ -65,8 +70,11 @@ mod queue;
 mod subscribe;
 mod topology;
 
-pub use broker::{Alarm, Broker, Permissions, Policy, QueueView};
+pub use broker::Broker;
+pub use connection::Alarm;
+pub use permissions::Permissions;
 pub use protocol::{ChannelNumber, ConnectionId, Delivery, Event, Method, Sent, Time, Version};
+pub use queue::{QueueView, Turnover};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 
-use crate::dead_letter::Death;
+use crate::death::Death;
 use crate::headers::{strings, with_headers};
 use crate::names::Name;
 use crate::protocol::Time;
@@ -45,7 +45,7 @@ impl Message {
             bcc = keys_of("BCC").len();
             routing_keys.extend(keys_of("BCC"));
             if headers.contains_key("BCC") {
-                properties = with_headers(&properties, |headers| _ = headers.remove("BCC"));
+                properties = with_headers(&properties, true, |headers| _ = headers.remove("BCC"));
             }
         }
         Self {

@@ -37,3 +37,8 @@ pub(crate) enum Publisher {
 pub(crate) fn short(name: &str) -> ShortString {
     ShortString::try_new(name).unwrap_or_default()
 }
+
+/// A count as AMQP sends it.
+pub(crate) fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

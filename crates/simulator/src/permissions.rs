@@ -1,8 +1,18 @@
 //! Who may do what with which queue or exchange.
 
-use crate::broker::Permissions;
 use crate::error::{Exception, exchange_in_vhost, queue_in_vhost};
 use crate::protocol::Version;
+
+/// What a user may not do. Names are those of queues and exchanges; everything else is allowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// May not be declared or deleted.
+    pub not_configure: Vec<String>,
+    /// May not be published to, bound as a queue or as a destination.
+    pub not_write: Vec<String>,
+    /// May not be consumed, bound from.
+    pub not_read: Vec<String>,
+}
 
 /// What somebody wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,15 +50,6 @@ impl Permissions {
         };
         let text = format!("{access} to {} refused for user '{user}'", resource.in_vhost());
         Err(Exception::access_refused(&text))
-    }
-
-    /// A passive declaration needs any permission on 4.3, and none before.
-    pub(crate) fn check_any(&self, version: Version, user: &str, resource: Resource<'_>) -> Result<(), Exception> {
-        let name = resource.name();
-        if version < Version::V4_3 || self.allows(Access::Read, name) || self.allows(Access::Write, name) {
-            return Ok(());
-        }
-        self.check(version, user, Access::Configure, resource)
     }
 
     fn allows(&self, access: Access, name: &str) -> bool {

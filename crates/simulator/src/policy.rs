@@ -2,10 +2,10 @@
 
 use lapin::types::{AMQPValue, FieldTable};
 
+use crate::arguments::Kind;
 use crate::headers::{integer_of, string};
 use crate::names::Name;
 use crate::protocol::{Time, Version};
-use crate::queue::Kind;
 
 /// From 4.0 on a quorum queue has this delivery limit if nobody says otherwise.
 const DEFAULT_DELIVERY_LIMIT: i64 = 20;
@@ -41,7 +41,6 @@ pub(crate) struct Settings {
     pub(crate) version: Version,
     pub(crate) delivery_limit: Option<i64>,
     pub(crate) message_ttl: Option<Time>,
-    pub(crate) expires: Option<Time>,
     pub(crate) max_length: Option<usize>,
     pub(crate) overflow: Overflow,
     pub(crate) dead_letter_exchange: Option<Name>,
@@ -56,25 +55,20 @@ impl Settings {
     pub(crate) fn new(version: Version, kind: Kind, arguments: &FieldTable, policy: Option<&FieldTable>) -> Self {
         let lookup = Lookup { arguments, policy };
         // A quorum queue accepts reject-publish-dlx, and drops the oldest all the same.
-        let overflow = match lookup.text("x-overflow", Precedence::Policy) {
+        let overflow = match lookup.policy_or_argument("x-overflow") {
             Some("reject-publish") => Overflow::RejectPublish,
             Some("reject-publish-dlx") if kind == Kind::Classic => Overflow::RejectPublish,
             _ => Overflow::DropHead,
         };
-        let expires = match version {
-            Version::V3_10 => lookup.number("x-expires", |policy, _| policy),
-            Version::V4_0 | Version::V4_3 => lookup.number("x-expires", i64::min),
-        };
-        let text = |key| lookup.text(key, Precedence::Argument).map(Name::from);
+        let text = |key| lookup.argument_or_policy(key).map(Name::from);
         // Without reject-publish, a queue accepts the strategy at-least-once and does not follow it (all versions).
-        let is_at_least_once = lookup.text("x-dead-letter-strategy", Precedence::Argument) == Some("at-least-once")
+        let is_at_least_once = lookup.argument_or_policy("x-dead-letter-strategy") == Some("at-least-once")
             && overflow == Overflow::RejectPublish
             && kind == Kind::Quorum;
         Self {
             version,
             delivery_limit: if kind == Kind::Quorum { lookup.delivery_limit(version) } else { None },
             message_ttl: lookup.number("x-message-ttl", i64::min).map(milliseconds),
-            expires: expires.map(milliseconds),
             max_length: lookup.number("x-max-length", i64::min).map(size),
             overflow,
             dead_letter_exchange: text("x-dead-letter-exchange"),
@@ -92,12 +86,6 @@ impl Settings {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Precedence {
-    Policy,
-    Argument,
-}
-
 /// An argument `x-name` and a policy's `name` mean the same.
 struct Lookup<'a> {
     arguments: &'a FieldTable,
@@ -113,13 +101,16 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    fn text(&self, argument: &str, precedence: Precedence) -> Option<&'a str> {
-        let policy = self.policy.and_then(|policy| string(policy, argument.trim_start_matches("x-")));
-        let argument = string(self.arguments, argument);
-        match precedence {
-            Precedence::Policy => policy.or(argument),
-            Precedence::Argument => argument.or(policy),
-        }
+    fn policy_or_argument(&self, argument: &str) -> Option<&'a str> {
+        self.policy_text(argument).or_else(|| string(self.arguments, argument))
+    }
+
+    fn argument_or_policy(&self, argument: &str) -> Option<&'a str> {
+        string(self.arguments, argument).or_else(|| self.policy_text(argument))
+    }
+
+    fn policy_text(&self, argument: &str) -> Option<&'a str> {
+        string(self.policy?, argument.trim_start_matches("x-"))
     }
 
     /// The smaller limit wins. On 4.x one below 0 means none, and then the other wins.
@@ -136,7 +127,7 @@ impl<'a> Lookup<'a> {
 
     /// A type that 4.3 does not know, or a minimum that is missing or not positive, means no delay and no error.
     fn delayed_retry(&self) -> Option<DelayedRetry> {
-        let kind = match self.text("x-delayed-retry-type", Precedence::Policy)? {
+        let kind = match self.policy_or_argument("x-delayed-retry-type")? {
             "all" => DelayedRetryType::All,
             "failed" => DelayedRetryType::Failed,
             "returned" => DelayedRetryType::Returned,

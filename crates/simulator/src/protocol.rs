@@ -18,7 +18,7 @@ pub enum Version {
 }
 
 /// A client's connection. No number is used twice in the life of a broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
 /// A channel of a connection. As in AMQP, a number may be used again after its channel was closed. Channel 0 is the connection itself.
@@ -31,11 +31,8 @@ pub enum Method {
     OpenChannel,
     /// `channel.close`
     CloseChannel,
-    /// `channel.flow`, which only serves as a question whose answer comes after what was sent before it.
-    Flow {
-        /// Whether deliveries are to go on.
-        is_active: bool,
-    },
+    /// `channel.flow` with `active`, which only serves as a question whose answer comes after what was sent before it.
+    Flow,
     /// `confirm.select`
     ConfirmSelect,
     /// `basic.qos` for the consumers that subscribe on this channel from now on.
@@ -48,7 +45,7 @@ pub enum Method {
         /// The queue.
         queue: ShortString,
         /// Names the subscription on this channel; empty to let the broker choose.
-        tag: ShortString,
+        consumer_tag: ShortString,
         /// Whether deliveries are settled as they are sent.
         is_no_ack: bool,
         /// Whether no other consumer may have the queue.
@@ -59,7 +56,7 @@ pub enum Method {
     /// `basic.cancel`
     Cancel {
         /// The subscription.
-        tag: ShortString,
+        consumer_tag: ShortString,
     },
     /// `basic.get`
     Get {
@@ -71,21 +68,21 @@ pub enum Method {
     /// `basic.ack`
     Ack {
         /// The delivery; 0 with `is_multiple` for all.
-        tag: u64,
+        delivery_tag: u64,
         /// Whether earlier deliveries are acked as well.
         is_multiple: bool,
     },
     /// `basic.reject`
     Reject {
         /// The delivery.
-        tag: u64,
+        delivery_tag: u64,
         /// Whether it goes back to its queue instead of being dead-lettered.
         is_requeued: bool,
     },
     /// `basic.nack`
     Nack {
         /// The delivery; 0 with `is_multiple` for all.
-        tag: u64,
+        delivery_tag: u64,
         /// Whether earlier deliveries are included.
         is_multiple: bool,
         /// Whether they go back to their queue instead of being dead-lettered.
@@ -123,8 +120,6 @@ pub enum Method {
     DeleteQueue {
         /// The queue.
         queue: ShortString,
-        /// Only if nobody consumes it.
-        if_unused: bool,
         /// Only if it has no message.
         if_empty: bool,
     },
@@ -165,10 +160,6 @@ pub enum Method {
         is_passive: bool,
         /// Whether it survives a restart.
         is_durable: bool,
-        /// Whether it is deleted after its last binding.
-        is_auto_delete: bool,
-        /// Whether clients may not publish to it.
-        is_internal: bool,
         /// The exchange's arguments.
         arguments: FieldTable,
     },
@@ -211,7 +202,7 @@ pub enum Event {
     /// `basic.consume-ok`
     Subscribed {
         /// The subscription.
-        tag: ShortString,
+        consumer_tag: ShortString,
     },
     /// `queue.declare-ok`
     Queue {
@@ -223,7 +214,7 @@ pub enum Event {
         consumers: u32,
     },
     /// `queue.delete-ok` and `queue.purge-ok`
-    Deleted {
+    Removed {
         /// How many messages went with it.
         messages: u32,
     },
@@ -239,14 +230,14 @@ pub enum Event {
     /// `basic.deliver`
     Delivered {
         /// The subscription.
-        consumer: ShortString,
+        consumer_tag: ShortString,
         /// The message.
         delivery: Delivery,
     },
     /// `basic.cancel`, by which the broker ends a subscription.
     Cancelled {
         /// The subscription.
-        tag: ShortString,
+        consumer_tag: ShortString,
     },
     /// `basic.return`
     Returned {
@@ -266,14 +257,14 @@ pub enum Event {
     /// `basic.ack`: a confirm.
     Acked {
         /// The number of the publish on its channel, from 1.
-        tag: u64,
+        delivery_tag: u64,
         /// Whether earlier ones are confirmed as well.
         is_multiple: bool,
     },
     /// `basic.nack`: the broker did not take a publish.
     Nacked {
         /// The number of the publish on its channel, from 1.
-        tag: u64,
+        delivery_tag: u64,
         /// Whether earlier ones are meant as well.
         is_multiple: bool,
     },

@@ -4,21 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lapin::BasicProperties;
-use lapin::types::{AMQPValue, ShortString};
+use lapin::types::ShortString;
 
 use crate::arguments::out_of_range;
 use crate::broker::Broker;
-use crate::error::{Exception, exchange_in_vhost};
+use crate::error::Exception;
 use crate::exchange::Destination;
-use crate::headers::header_frame_size;
 use crate::message::Message;
 use crate::names::{ChannelId, Publisher, QueueId, short};
 use crate::permissions::{Access, Resource};
 use crate::protocol::{Event, Time, Version};
 use crate::queue::Command;
-
-/// What fits into a frame of the usual 131072 bytes. A content header cannot be split.
-const MAX_FRAME_PAYLOAD: usize = 131_064;
 
 impl Broker {
     pub(crate) fn publish(&mut self, id: ChannelId, mut message: Message, is_mandatory: bool) -> Result<(), Exception> {
@@ -38,8 +34,8 @@ impl Broker {
         let Some(channel) = self.channels.get_mut(&id) else { return Ok(()) };
         let mut sequence = 0;
         if channel.is_confirming {
-            sequence = channel.next_publish;
-            channel.next_publish += 1;
+            channel.publishes += 1;
+            sequence = channel.publishes;
             if queues.is_empty() {
                 channel.confirmed.push(sequence);
                 self.answering.insert(id);
@@ -57,27 +53,15 @@ impl Broker {
 
     /// Checks a publish in the broker's order, and returns the time to live that the publisher asks for.
     fn check_publish(&self, id: ChannelId, message: &Message) -> Result<Option<Time>, Exception> {
-        let (exchange, properties, size) = (&*message.exchange, &*message.properties, message.body.len());
-        let header = header_frame_size(properties);
-        if header > MAX_FRAME_PAYLOAD {
-            let text = format!("type 2, all octets = <<>>: {{frame_too_large,{header},{MAX_FRAME_PAYLOAD}}}");
-            return Err(Exception::frame_error(&text));
-        }
-        let max = self.max_message_size;
-        if size > max {
-            let text = format!("message size {size} is larger than configured max size {max}");
-            return Err(Exception::precondition_failed(&text));
-        }
+        let (exchange, properties) = (&*message.exchange, &*message.properties);
         self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
-        if !exchange.is_empty() && self.existing_exchange(exchange)?.is_internal {
-            let text = format!("cannot publish to internal {}", exchange_in_vhost(exchange));
-            return Err(Exception::access_refused(&text));
+        if !exchange.is_empty() {
+            self.existing_exchange(exchange)?;
         }
         if self.version == Version::V3_10 {
             self.check_user(id, properties)?;
         }
         let ttl = expiration(properties)?;
-        check_further_keys(properties)?;
         self.check_user(id, properties)?;
         Ok(ttl)
     }
@@ -155,11 +139,11 @@ impl Broker {
         let before = |others: &[u64]| others.first().map_or(open, |other| open.min(*other));
         let (acks_end, nacks_end) = (before(&refused), before(&confirmed));
         let is_single = confirmed.len() == 1 && refused.is_empty();
-        for (tag, is_multiple) in together(&confirmed, acks_end) {
-            self.send_on(id, Event::Acked { tag, is_multiple: is_multiple && !is_single });
+        for (delivery_tag, is_multiple) in together(&confirmed, acks_end) {
+            self.send_on(id, Event::Acked { delivery_tag, is_multiple: is_multiple && !is_single });
         }
-        for (tag, is_multiple) in together(&refused, nacks_end) {
-            self.send_on(id, Event::Nacked { tag, is_multiple });
+        for (delivery_tag, is_multiple) in together(&refused, nacks_end) {
+            self.send_on(id, Event::Nacked { delivery_tag, is_multiple });
         }
     }
 }
@@ -169,17 +153,6 @@ fn together(sequences: &[u64], end: u64) -> impl Iterator<Item = (u64, bool)> {
     let split = sequences.partition_point(|sequence| *sequence < end);
     let (before, after) = sequences.split_at(split);
     before.last().map(|tag| (*tag, true)).into_iter().chain(after.iter().map(|tag| (*tag, false)))
-}
-
-fn check_further_keys(properties: &BasicProperties) -> Result<(), Exception> {
-    let Some(headers) = properties.headers() else { return Ok(()) };
-    for header in ["CC", "BCC"] {
-        if headers.inner().get(header).is_some_and(|value| !matches!(value, AMQPValue::FieldArray(_))) {
-            let text = format!("invalid message: {{unacceptable_type_in_header,\"{header}\",longstr}}");
-            return Err(Exception::precondition_failed(&text));
-        }
-    }
-    Ok(())
 }
 
 /// The time to live that the publisher asks for: milliseconds as a string.

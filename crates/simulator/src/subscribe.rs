@@ -5,10 +5,10 @@ use lapin::types::{FieldTable, ShortString};
 use crate::broker::Broker;
 use crate::error::{Exception, queue_in_vhost};
 use crate::headers::integer_of;
-use crate::names::{ChannelId, Name, QueueId, Tag, short};
+use crate::names::{ChannelId, Name, QueueId, Tag, count, short};
 use crate::permissions::{Access, Resource};
 use crate::protocol::{Event, Time, Version};
-use crate::queue::{Answer, Command, Effect, Handed, Subscription};
+use crate::queue::{Answer, Command, Effect, Subscription};
 
 impl Broker {
     pub(crate) fn consume(
@@ -95,7 +95,7 @@ impl Broker {
     pub(crate) fn answer_channel(&mut self, id: ChannelId, queue: QueueId, answer: Answer) {
         match answer {
             Answer::Subscribed { tag } => {
-                self.send_on(id, Event::Subscribed { tag: short(&tag) });
+                self.send_on(id, Event::Subscribed { consumer_tag: short(&tag) });
                 if let Some(channel) = self.channels.get_mut(&id) {
                     channel.consumers.insert(tag, queue);
                 }
@@ -106,7 +106,7 @@ impl Broker {
                 let delivery = self.delivery(queue, handed, &entry);
                 self.send_on(id, Event::Got { delivery, messages: count(left) });
             }
-            Answer::Purged { messages } => self.send_on(id, Event::Deleted { messages: count(messages) }),
+            Answer::Purged { messages } => self.send_on(id, Event::Removed { messages: count(messages) }),
             Answer::Counted { messages, consumers } => self.send_counts(id, queue, messages, consumers),
             Answer::Refused(exception) => self.close_channel(id, exception),
         }
@@ -134,23 +134,7 @@ impl Broker {
         if let Some(channel) = self.channels.get_mut(&id)
             && channel.consumers.remove(tag).is_some()
         {
-            self.send_on(id, Event::Cancelled { tag: short(tag) });
+            self.send_on(id, Event::Cancelled { consumer_tag: short(tag) });
         }
     }
-}
-
-impl Subscription {
-    /// What the method itself says. The rest depends on the queue.
-    pub(crate) fn new(channel: ChannelId, tag: Tag, is_no_ack: bool, is_exclusive: bool, prefetch: u16) -> Self {
-        Self { channel, tag, is_no_ack, is_exclusive, prefetch, priority: 0, timeout: Time::ZERO }
-    }
-
-    /// The only message of a `basic.get`.
-    pub(crate) fn handed(&self) -> Handed {
-        Handed { channel: self.channel, tag: self.tag.clone(), delivery: 0, is_no_ack: self.is_no_ack }
-    }
-}
-
-pub(crate) fn count(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -2,17 +2,16 @@
 
 use lapin::types::{FieldTable, ShortString};
 
-use crate::arguments;
+use crate::arguments::{self, Declaration, Kind};
 use crate::broker::{Broker, Timer};
 use crate::error::{Exception, exchange_in_vhost, queue_in_vhost};
 use crate::exchange::{Destination, Exchange, ExchangeType};
 use crate::headers::string;
-use crate::names::{ChannelId, Name, Publisher, QueueId};
+use crate::names::{ChannelId, Name, Publisher, QueueId, count};
 use crate::permissions::{Access, Resource};
 use crate::policy::Settings;
-use crate::protocol::{Event, Method, Time, Version};
-use crate::queue::{Answer, Command, Declaration, Effect, Kind, Queue};
-use crate::subscribe::count;
+use crate::protocol::{Event, Method, Time};
+use crate::queue::{Answer, Command, Effect, Queue, Subscription};
 
 /// How long a declaration waits for the counts of a queue whose leader does not answer.
 const COUNT_TIMEOUT: Time = Time::from_millis(250);
@@ -22,7 +21,6 @@ impl Broker {
     pub(crate) fn change_topology(&mut self, id: ChannelId, method: Method) -> Result<(), Exception> {
         match method {
             Method::DeclareQueue { queue, is_passive: true, .. } => {
-                self.check_any_access(id, Resource::Queue(queue.as_str()))?;
                 let queue = self.accessible_queue(id, queue.as_str())?;
                 self.count(id, queue);
                 return Ok(());
@@ -38,10 +36,10 @@ impl Broker {
                 };
                 return self.declare_queue(id, &queue, declaration);
             }
-            Method::DeleteQueue { queue, if_unused, if_empty } => {
+            Method::DeleteQueue { queue, if_empty } => {
                 let queue = self.expand_queue_name(id, &queue)?;
-                let messages = self.delete_queue_for(id, &queue, if_unused, if_empty)?;
-                self.send_on(id, Event::Deleted { messages: count(messages) });
+                let messages = self.delete_queue_for(id, &queue, if_empty)?;
+                self.send_on(id, Event::Removed { messages: count(messages) });
                 return Ok(());
             }
             Method::PurgeQueue { queue } => {
@@ -53,31 +51,32 @@ impl Broker {
             }
             Method::BindQueue { queue, exchange, routing_key, arguments } => {
                 let queue = self.expand_queue_name(id, &queue)?;
-                self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), Some(&arguments))?;
+                self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), true)?;
                 self.accessible_queue(id, &queue)?;
                 self.bind(exchange.as_str(), Destination::Queue(queue), &routing_key, arguments);
             }
             Method::UnbindQueue { queue, exchange, routing_key, arguments } => {
                 let queue = self.expand_queue_name(id, &queue)?;
-                self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), None)?;
-                self.unbind(exchange.as_str(), &Destination::Queue(queue), routing_key.as_str(), &arguments);
+                self.check_binding(id, Resource::Queue(&queue), exchange.as_str(), false)?;
+                if let Some(exchange) = self.exchanges.get_mut(exchange.as_str()) {
+                    exchange.unbind(&Destination::Queue(queue), routing_key.as_str(), &arguments);
+                }
             }
             Method::BindExchange { destination, source, routing_key, arguments } => {
                 let resource = Resource::Exchange(destination.as_str());
-                self.check_binding(id, resource, source.as_str(), Some(&arguments))?;
+                self.check_binding(id, resource, source.as_str(), true)?;
                 self.existing_exchange(destination.as_str())?;
                 let destination = Destination::Exchange(Name::from(destination.as_str()));
                 self.bind(source.as_str(), destination, &routing_key, arguments);
             }
             Method::DeclareExchange { exchange, is_passive: true, .. } => {
                 check_not_default(exchange.as_str())?;
-                self.check_any_access(id, Resource::Exchange(exchange.as_str()))?;
                 self.existing_exchange(exchange.as_str())?;
             }
-            Method::DeclareExchange { exchange, kind, is_durable, is_auto_delete, is_internal, arguments, .. } => {
+            Method::DeclareExchange { exchange, kind, is_durable, arguments, .. } => {
                 let kind = ExchangeType::from_name(&kind)
                     .ok_or_else(|| Exception::precondition_failed(&format!("unknown exchange type '{kind}'")))?;
-                let declared = Exchange::new(kind, is_durable, is_auto_delete, is_internal, arguments);
+                let declared = Exchange::new(kind, is_durable, arguments);
                 self.declare_exchange(id, exchange.as_str(), declared)?;
             }
             Method::DeleteExchange { exchange, if_unused } => self.delete_exchange(id, exchange.as_str(), if_unused)?,
@@ -106,18 +105,13 @@ impl Broker {
             "" => Name::from(format!("amq.gen-{}", self.next_number())),
             name => Name::from(name),
         };
-        if queue.as_str().starts_with("amq.") {
-            let text = format!("queue name '{queue}' contains reserved prefix 'amq.*'");
-            return Err(Exception::access_refused(&text));
-        }
         self.check_access(id, Access::Configure, Resource::Queue(&name))?;
         if let Some(&existing) = self.queue_names.get(&name) {
-            let Some(queue) = self.queues.get_mut(&existing) else { return Ok(()) };
+            let Some(queue) = self.queues.get(&existing) else { return Ok(()) };
             if queue.declaration.owner != declaration.owner {
                 return Err(locked(&name));
             }
             arguments::check_again(version, &name, &queue.declaration, &declaration)?;
-            queue.touch(self.now);
             self.count(id, existing);
             return Ok(());
         }
@@ -126,59 +120,33 @@ impl Broker {
             self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
         }
         arguments::check(version, &name, &declaration)?;
-        if version >= Version::V4_3 && !declaration.is_durable && declaration.owner.is_none() {
-            let text =
-                "Feature `transient_nonexcl_queues` is deprecated.\nBy default, this feature is not permitted anymore.";
-            return Err(Exception::internal_error(text));
-        }
-        let queue = self.add_queue(name, declaration);
-        self.send_counts(id, queue, 0, 0);
-        Ok(())
-    }
-
-    fn add_queue(&mut self, name: Name, declaration: Declaration) -> QueueId {
-        let id = QueueId(self.next_number());
+        let queue = QueueId(self.next_number());
         if let Some(connection) = declaration.owner.and_then(|owner| self.connections.get_mut(&owner)) {
-            connection.exclusive_queues.push(id);
+            connection.exclusive_queues.push(queue);
         }
         let settings = self.settings_of(&name, &declaration);
-        self.queue_names.insert(name.clone(), id);
-        let queue = Queue::new(id, name, self.now, declaration, settings);
-        self.queues.insert(id, queue);
-        self.touched.insert(id);
-        id
+        self.queue_names.insert(name.clone(), queue);
+        self.queues.insert(queue, Queue::new(queue, name, self.now, declaration, settings));
+        self.touched.insert(queue);
+        self.send_counts(id, queue, 0, 0);
+        Ok(())
     }
 
     pub(crate) fn settings_of(&self, name: &str, declaration: &Declaration) -> Settings {
         Settings::new(self.version, declaration.kind, &declaration.arguments, self.policies.get(name))
     }
 
-    fn delete_queue_for(
-        &mut self,
-        id: ChannelId,
-        name: &str,
-        if_unused: bool,
-        if_empty: bool,
-    ) -> Result<usize, Exception> {
+    fn delete_queue_for(&mut self, id: ChannelId, name: &str, if_empty: bool) -> Result<usize, Exception> {
         self.check_access(id, Access::Configure, Resource::Queue(name))?;
         if !self.queue_names.contains_key(name) {
             return Ok(0);
         }
         let queue = self.accessible_queue(id, name)?;
-        if let Some(queue) = self.queues.get(&queue) {
-            let name = queue_in_vhost(name);
-            if !queue.is_classic() && (if_unused || if_empty) {
-                let flag = if if_unused { "if-unused" } else { "if-empty" };
-                return Err(Exception::not_implemented(&format!(
-                    "cannot delete {name}. queue.delete operations with {flag} flag set are not supported by quorum queues"
-                )));
-            }
-            if if_unused && queue.consumer_count() > 0 {
-                return Err(Exception::precondition_failed(&format!("{name} in use")));
-            }
-            if if_empty && queue.ready() > 0 {
-                return Err(Exception::precondition_failed(&format!("{name} not empty")));
-            }
+        if if_empty && self.queues.get(&queue).is_some_and(|queue| !queue.is_classic()) {
+            return Err(Exception::not_implemented(&format!(
+                "cannot delete {}. queue.delete operations with if-empty flag set are not supported by quorum queues",
+                queue_in_vhost(name)
+            )));
         }
         Ok(self.remove_queue(queue))
     }
@@ -191,15 +159,22 @@ impl Broker {
         for (channel, tag) in queue.subscribers() {
             self.end_subscription(channel, &tag);
         }
-        for (publisher, sequence) in queue.unanswered_publishes() {
-            // A dead-letter worker does not count on it, and looks for other routes when it tries again.
-            if let Publisher::Channel(_) = publisher {
-                self.effects.push_back((id, Effect::Taken(publisher, sequence)));
-            }
-        }
-        for channel in queue.waiting_channels() {
-            let answer = Answer::Refused(Exception::no_queue(&queue.name));
-            self.effects.push_back((id, Effect::Answer(channel, answer)));
+        for command in &queue.unanswered {
+            let effect = match command {
+                // A dead-letter worker does not count on it, and looks for other routes when it tries again.
+                Command::Publish(Some((publisher @ Publisher::Channel(_), sequence)), _) => {
+                    Effect::Confirm(*publisher, *sequence, true)
+                }
+                Command::Subscribe(Subscription { channel, .. })
+                | Command::Get(Subscription { channel, .. })
+                | Command::Cancel(channel, _)
+                | Command::Purge(channel)
+                | Command::Count(channel) => {
+                    Effect::Answer(*channel, Answer::Refused(Exception::no_queue(&queue.name)))
+                }
+                _ => continue,
+            };
+            self.effects.push_back((id, effect));
         }
         for other in self.queues.values_mut() {
             other.worker.forget(id);
@@ -207,17 +182,9 @@ impl Broker {
         queue.ready()
     }
 
-    /// Whatever led there leads there no more; an exchange that is deleted with its last binding may go with it.
+    /// Whatever led there leads there no more.
     fn remove_bindings_to(&mut self, destination: &Destination) {
-        let mut unused = Vec::new();
-        for (name, exchange) in &mut self.exchanges {
-            if exchange.unbind_all(destination) && exchange.is_auto_delete && !exchange.is_bound() {
-                unused.push(name.clone());
-            }
-        }
-        for name in unused {
-            self.remove_exchange(&name);
-        }
+        self.exchanges.values_mut().for_each(|exchange| exchange.unbind_all(destination));
     }
 
     pub(crate) fn remove_exchange(&mut self, name: &Name) {
@@ -256,10 +223,6 @@ impl Broker {
         check_not_default(name)?;
         self.check_access(id, Access::Configure, Resource::Exchange(name))?;
         let Some(current) = self.exchanges.get(name) else {
-            if name.starts_with("amq.") {
-                let text = format!("exchange name '{name}' contains reserved prefix 'amq.*'");
-                return Err(Exception::access_refused(&text));
-            }
             if let Some(alternate) = declared.alternate() {
                 self.check_access(id, Access::Read, Resource::Exchange(name))?;
                 self.check_access(id, Access::Write, Resource::Exchange(alternate))?;
@@ -273,8 +236,6 @@ impl Broker {
             return Err(arguments::inequivalent("type", &what, &received, &current));
         }
         arguments::compare_flag(&what, "durable", current.is_durable, declared.is_durable)?;
-        arguments::compare_flag(&what, "auto_delete", current.is_auto_delete, declared.is_auto_delete)?;
-        arguments::compare_flag(&what, "internal", current.is_internal, declared.is_internal)?;
         let alternate = "alternate-exchange";
         let (current, received) = (&current.arguments, &declared.arguments);
         arguments::compare(&what, alternate, current.inner().get(alternate), received.inner().get(alternate))
@@ -282,10 +243,6 @@ impl Broker {
 
     fn delete_exchange(&mut self, id: ChannelId, name: &str, if_unused: bool) -> Result<(), Exception> {
         check_not_default(name)?;
-        if name.starts_with("amq.") {
-            let text = format!("deletion of system {} not allowed", exchange_in_vhost(name));
-            return Err(Exception::access_refused(&text));
-        }
         self.check_access(id, Access::Configure, Resource::Exchange(name))?;
         if if_unused && self.exchanges.get(name).is_some_and(Exchange::is_bound) {
             return Err(Exception::precondition_failed(&format!("{} in use", exchange_in_vhost(name))));
@@ -300,7 +257,7 @@ impl Broker {
         id: ChannelId,
         destination: Resource<'_>,
         source: &str,
-        arguments: Option<&FieldTable>,
+        is_new: bool,
     ) -> Result<(), Exception> {
         self.check_access(id, Access::Write, destination)?;
         if let Resource::Exchange(destination) = destination {
@@ -309,13 +266,8 @@ impl Broker {
         check_not_default(source)?;
         self.check_access(id, Access::Read, Resource::Exchange(source))?;
         // A binding that is removed need not exist, nor its ends.
-        let Some(arguments) = arguments else { return Ok(()) };
-        let exchange = self.existing_exchange(source)?;
-        let kind = string(arguments, "x-match").filter(|_| exchange.kind == ExchangeType::Headers);
-        if let Some(kind) = kind.filter(|kind| !["all", "any", "all-with-x", "any-with-x"].contains(kind)) {
-            let text =
-                format!("Invalid x-match field value <<\"{kind}\">>; expected all, any, all-with-x, or any-with-x");
-            return Err(Exception::precondition_failed(&text));
+        if is_new {
+            self.existing_exchange(source)?;
         }
         Ok(())
     }
@@ -323,15 +275,6 @@ impl Broker {
     fn bind(&mut self, source: &str, destination: Destination, key: &ShortString, arguments: FieldTable) {
         if let Some(exchange) = self.exchanges.get_mut(source) {
             exchange.bind(destination, Name::from(key.as_str()), arguments);
-        }
-    }
-
-    fn unbind(&mut self, source: &str, destination: &Destination, key: &str, arguments: &FieldTable) {
-        let Some(exchange) = self.exchanges.get_mut(source) else { return };
-        let was_bound = exchange.is_bound();
-        exchange.unbind(destination, key, arguments);
-        if was_bound && exchange.is_auto_delete && !exchange.is_bound() {
-            self.remove_exchange(&Name::from(source));
         }
     }
 

@@ -8,25 +8,13 @@ use std::sync::Arc;
 
 use lapin::types::{AMQPValue, FieldArray, FieldTable, ShortString};
 
-use super::{Reason, Target};
-use crate::headers::{integer_of, long_string, string, strings, without_expiration};
+use super::Target;
+use crate::death::{Death, Reason};
+use crate::headers::{integer_of, long_string, string, strings, with_headers};
 use crate::message::Message;
 use crate::names::Name;
 use crate::protocol::{Time, Version};
 use crate::queue::Entry;
-
-/// That a message was dead-lettered, from one queue for one reason.
-#[derive(Debug, Clone)]
-pub(crate) struct Death {
-    queue: Name,
-    reason: Reason,
-    exchange: Name,
-    routing_keys: Vec<Name>,
-    count: i64,
-    /// Of the first time.
-    time: Time,
-    original_expiration: Option<Time>,
-}
 
 /// The message as it is published to the dead-letter exchange.
 pub(super) fn dead_letter(
@@ -87,7 +75,7 @@ fn record_in_history(now: Time, entry: &Entry, reason: Reason, queue: &Name) -> 
     dead.deaths.insert(0, death);
     dead.delivery_count = entry.counts.delivery().or(message.delivery_count);
     let deaths: Vec<_> = dead.deaths.iter().map(|death| AMQPValue::FieldTable(death.table())).collect();
-    let properties = without_expiration(&message.properties, |headers| {
+    let properties = with_headers(&message.properties, false, |headers| {
         headers.insert("x-death".into(), AMQPValue::FieldArray(FieldArray::from(deaths)));
         if is_first {
             set(headers, FIRST_DEATH, reason, queue, &message.exchange);
@@ -110,7 +98,7 @@ fn set(headers: &mut BTreeMap<ShortString, AMQPValue>, names: [&str; 3], reason:
 
 fn record_in_header(now: Time, message: &Message, reason: Reason, queue: &Name, target: &Target) -> Message {
     let mut dead = message.clone();
-    let properties = without_expiration(&message.properties, |headers| {
+    let properties = with_headers(&message.properties, false, |headers| {
         let mut routing_keys = vec![Name::from(message.routing_key())];
         routing_keys.extend(headers.get("CC").map(strings).unwrap_or_default());
         let death = Death {
@@ -187,21 +175,4 @@ fn is_cycle_in_header(message: &Message, queue: &str) -> bool {
         table.is_some_and(|table| string(table, "reason") != Some(Reason::Rejected.as_str()))
     };
     deaths.iter().take(position + 1).all(|death| is_automatic(*death))
-}
-
-impl Death {
-    fn table(&self) -> FieldTable {
-        let keys: Vec<_> = self.routing_keys.iter().map(|key| long_string(key)).collect();
-        let mut table = FieldTable::default();
-        table.insert("count".into(), AMQPValue::LongLongInt(self.count));
-        table.insert("reason".into(), long_string(self.reason.as_str()));
-        table.insert("queue".into(), long_string(&self.queue));
-        table.insert("time".into(), AMQPValue::Timestamp(self.time.as_secs()));
-        table.insert("exchange".into(), long_string(&self.exchange));
-        table.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(keys)));
-        if let Some(expiration) = self.original_expiration {
-            table.insert("original-expiration".into(), long_string(&expiration.as_millis().to_string()));
-        }
-        table
-    }
 }

@@ -27,6 +27,18 @@ pub(crate) struct Subscription {
     pub(crate) timeout: Time,
 }
 
+impl Subscription {
+    /// What the method itself says. The rest depends on the queue.
+    pub(crate) fn new(channel: ChannelId, tag: Tag, is_no_ack: bool, is_exclusive: bool, prefetch: u16) -> Self {
+        Self { channel, tag, is_no_ack, is_exclusive, prefetch, priority: 0, timeout: Time::ZERO }
+    }
+
+    /// The only message of a `basic.get`.
+    pub(crate) fn handed(&self) -> Handed {
+        Handed { channel: self.channel, tag: self.tag.clone(), delivery: 0, is_no_ack: self.is_no_ack }
+    }
+}
+
 /// A message that was given to a consumer.
 #[derive(Debug, Clone)]
 pub(crate) struct Handed {
@@ -128,10 +140,6 @@ impl Consumers {
     /// How many there are, as `queue.declare` says. A quorum queue counts cancelled ones that hold messages, and none that wait.
     pub(super) fn count(&self, is_classic: bool) -> usize {
         if is_classic { self.subscribers().len() } else { self.known.len() }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.known.len()
     }
 
     /// An exclusive consumer tolerates no other (classic queues).

@@ -97,28 +97,15 @@ impl Counts {
 
     /// Sets the headers of a delivery. What is absent stays as the publisher sent it, a stale count included (all versions).
     pub(crate) fn set_headers(self, version: Version, is_get: bool, headers: &mut BTreeMap<ShortString, AMQPValue>) {
-        let mut set = |name: &str, count: u64| {
-            headers.insert(ShortString::from(name), AMQPValue::LongLongInt(i64::try_from(count).unwrap_or(i64::MAX)));
-        };
-        match version {
+        let (acquired, delivery) = match version {
             // basic.get on 3.10 says 0 where a subscription says nothing.
-            Version::V3_10 => {
-                if let Some(count) = self.delivery.or(is_get.then_some(0)) {
-                    set("x-delivery-count", count);
-                }
-            }
-            Version::V4_0 => {
-                if let Some(count) = self.acquired.or(self.delivery) {
-                    set("x-delivery-count", count);
-                }
-            }
-            Version::V4_3 => {
-                if let Some(count) = self.acquired.or(self.delivery) {
-                    set("x-acquired-count", count);
-                }
-                if let Some(count) = self.delivery {
-                    set("x-delivery-count", count);
-                }
+            Version::V3_10 => (None, self.delivery.or(is_get.then_some(0))),
+            Version::V4_0 => (None, self.acquired.or(self.delivery)),
+            Version::V4_3 => (self.acquired.or(self.delivery), self.delivery),
+        };
+        for (name, count) in [("x-acquired-count", acquired), ("x-delivery-count", delivery)] {
+            if let Some(count) = count {
+                headers.insert(name.into(), AMQPValue::LongLongInt(i64::try_from(count).unwrap_or(i64::MAX)));
             }
         }
     }

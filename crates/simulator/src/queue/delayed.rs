@@ -1,5 +1,7 @@
 //! `x-delayed-retry-*` of 4.3: a returned message waits before it is delivered again, and others pass it.
 
+use std::collections::BTreeMap;
+
 use super::{Entry, Queue, Return};
 use crate::policy::DelayedRetryType;
 use crate::protocol::Time;
@@ -20,10 +22,36 @@ impl Queue {
     }
 
     pub(super) fn promote_delayed(&mut self) {
-        while let Some(first) = self.delayed.first_entry()
-            && first.key().0 <= self.now
-        {
-            self.returns.push_back(first.remove());
+        while self.delayed.next_time().is_some_and(|time| time <= self.now) {
+            self.returns.extend(self.delayed.take_next());
         }
+    }
+}
+
+/// Messages by the time at which they are ready again, and their index.
+#[derive(Debug, Default)]
+pub(super) struct Delayed {
+    pub(super) entries: BTreeMap<(Time, u64), Entry>,
+    /// The next one. It is the first that came of those with the earliest time; after it the index decides. Seen in the source of 4.3.
+    next: Option<(Time, u64)>,
+}
+
+impl Delayed {
+    pub(super) fn insert(&mut self, time: Time, entry: Entry) {
+        let key = (time, entry.index);
+        self.entries.insert(key, entry);
+        if self.next_time().is_none_or(|next| time < next) {
+            self.next = Some(key);
+        }
+    }
+
+    pub(super) fn next_time(&self) -> Option<Time> {
+        self.next.map(|(time, _)| time)
+    }
+
+    fn take_next(&mut self) -> Option<Entry> {
+        let entry = self.entries.remove(&self.next?);
+        self.next = self.entries.first_key_value().map(|(key, _)| *key);
+        entry
     }
 }

@@ -1,7 +1,7 @@
-//! When messages, and the queue itself, expire.
+//! When messages expire.
 
 use super::{Entry, Queue};
-use crate::dead_letter::Reason;
+use crate::death::Reason;
 use crate::message::Message;
 use crate::protocol::{Time, Version};
 
@@ -49,20 +49,5 @@ impl Queue {
                 .min();
         }
         self.next()?.expires
-    }
-
-    /// When the queue is deleted because nobody uses it.
-    pub(super) fn unused_until(&self) -> Option<Time> {
-        let expires = self.settings.expires?;
-        (self.consumers.len() == 0).then(|| self.last_active + expires)
-    }
-
-    pub(crate) fn is_unused(&self, now: Time) -> bool {
-        self.unused_until().is_some_and(|time| time <= now)
-    }
-
-    /// Somebody declared it again.
-    pub(crate) fn touch(&mut self, now: Time) {
-        self.last_active = now;
     }
 }

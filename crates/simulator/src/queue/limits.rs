@@ -1,7 +1,7 @@
 //! `x-max-length`: what a queue does when it holds too much.
 
 use super::Queue;
-use crate::dead_letter::Reason;
+use crate::death::Reason;
 use crate::names::Publisher;
 use crate::policy::Overflow;
 use crate::protocol::Version;
@@ -9,7 +9,7 @@ use crate::protocol::Version;
 impl Queue {
     /// Messages that count towards the limit. Those that wait for dead-lettering at least once do, and on 4.3 the delayed ones.
     fn length(&self) -> usize {
-        let delayed = if self.version >= Version::V4_3 { self.delayed.len() } else { 0 };
+        let delayed = if self.version >= Version::V4_3 { self.delayed.entries.len() } else { 0 };
         self.ready() + delayed + self.discards.len()
     }
 

@@ -9,43 +9,31 @@ mod backlog;
 mod consumers;
 mod counts;
 mod delayed;
+mod discards;
 mod expiry;
 mod limits;
 mod timeouts;
+mod view;
+mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-use lapin::types::FieldTable;
 
 use self::backlog::Backlog;
 use self::consumers::Consumers;
 pub(crate) use self::consumers::{Handed, Subscription};
 pub(crate) use self::counts::{Counts, Return};
-use crate::broker::QueueView;
-use crate::dead_letter::{Discards, Reason, Worker};
+use self::delayed::Delayed;
+use self::discards::Discards;
+pub use self::view::{QueueView, Turnover};
+pub(crate) use self::worker::{Pending, RETRY_INTERVAL, Worker};
+use crate::arguments::{Declaration, Kind};
+use crate::death::Reason;
 use crate::error::{Exception, queue_in_vhost};
 use crate::message::Message;
 use crate::names::{ChannelId, Name, Publisher, QueueId, Tag};
 use crate::policy::Settings;
-use crate::protocol::{ConnectionId, Time, Version};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Quorum,
-    Classic,
-}
-
-/// What a queue was declared with. It is compared when the queue is declared again.
-#[derive(Debug, Clone)]
-pub(crate) struct Declaration {
-    pub(crate) kind: Kind,
-    pub(crate) is_durable: bool,
-    pub(crate) is_auto_delete: bool,
-    /// The connection to which the queue is exclusive.
-    pub(crate) owner: Option<ConnectionId>,
-    pub(crate) arguments: FieldTable,
-}
+use crate::protocol::{Time, Version};
 
 /// A message in a queue.
 #[derive(Debug, Clone)]
@@ -62,10 +50,6 @@ pub(crate) struct Entry {
 impl Entry {
     fn is_expired(&self, now: Time) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
-    }
-
-    fn message_id(&self) -> String {
-        self.message.properties.message_id().as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default()
     }
 }
 
@@ -113,18 +97,14 @@ pub(crate) enum Answer {
 pub(crate) enum Effect {
     Answer(ChannelId, Answer),
     Deliver(Handed, Entry),
-    /// A publish was taken.
-    Taken(Publisher, u64),
-    /// A publish was turned away.
-    Refused(Publisher, u64),
+    /// Whether a publish was taken.
+    Confirm(Publisher, u64, bool),
     /// A delivery was not acked in time (4.3).
     TimedOut(ChannelId, Tag),
     /// Dead-lettered at most once: gone from the queue, whatever becomes of it.
     DeadLetter(Reason, Entry),
     /// Dead-lettered at least once: the queue keeps it until the worker settles it by this number.
     Forward(u64, Reason, Entry),
-    /// The last consumer of an auto-delete queue is gone.
-    Unused,
 }
 
 #[derive(Debug)]
@@ -143,18 +123,17 @@ pub(crate) struct Queue {
     /// Messages that came back. They are delivered before the others.
     returns: VecDeque<Entry>,
     /// Messages that came back and wait for their delayed retry (4.3).
-    delayed: BTreeMap<(Time, u64), Entry>,
+    delayed: Delayed,
     consumers: Consumers,
     /// Everybody who has published here, and whether reject-publish turns them away.
     publishers: BTreeMap<Publisher, bool>,
     discards: Discards,
     pub(crate) worker: Worker,
-    /// When somebody was last interested, for `x-expires`.
-    last_active: Time,
+    pub(crate) turnover: Turnover,
     /// The leader answers nothing until then.
     silent_until: Option<Time>,
     /// What came meanwhile.
-    unanswered: VecDeque<Command>,
+    pub(crate) unanswered: VecDeque<Command>,
 }
 
 impl Queue {
@@ -172,11 +151,11 @@ impl Queue {
             next_index: 0,
             backlog: Backlog::new(version),
             returns: VecDeque::new(),
-            delayed: BTreeMap::new(),
+            delayed: Delayed::default(),
             publishers: BTreeMap::new(),
             discards: Discards::default(),
             worker: Worker::default(),
-            last_active: now,
+            turnover: Turnover::default(),
             silent_until: None,
             unanswered: VecDeque::new(),
         }
@@ -213,16 +192,9 @@ impl Queue {
     fn change(&mut self, now: Time, change: impl FnOnce(&mut Self)) {
         self.now = now;
         let was_below = self.is_below_soft_limit();
-        let consumers = self.consumers.len();
         change(self);
         self.hand_out();
         self.enforce_limits(was_below);
-        if self.consumers.len() < consumers {
-            self.last_active = now;
-            if self.declaration.is_auto_delete && self.consumers.len() == 0 {
-                self.effects.push(Effect::Unused);
-            }
-        }
     }
 
     fn apply(&mut self, command: Command) {
@@ -252,22 +224,21 @@ impl Queue {
     }
 
     fn publish(&mut self, publisher: Option<(Publisher, u64)>, message: Arc<Message>) {
-        if self.turns_away(publisher.map(|(publisher, _)| publisher)) {
-            if let Some((publisher, sequence)) = publisher {
-                self.effects.push(Effect::Refused(publisher, sequence));
-            }
-            return;
+        let is_taken = !self.turns_away(publisher.map(|(publisher, _)| publisher));
+        self.turnover.dead_letters += u64::from(!matches!(publisher, Some((Publisher::Channel(_), _))));
+        self.turnover.dropped += u64::from(!is_taken);
+        if is_taken {
+            let entry = Entry {
+                index: self.next_index(),
+                counts: Counts::of_arrival(message.delivery_count.filter(|_| !self.is_classic())),
+                was_delivered: false,
+                expires: self.expiry_of(&message),
+                message,
+            };
+            self.backlog.push(entry, self.is_classic());
         }
-        let entry = Entry {
-            index: self.next_index(),
-            counts: Counts::of_arrival(message.delivery_count.filter(|_| !self.is_classic())),
-            was_delivered: false,
-            expires: self.expiry_of(&message),
-            message,
-        };
-        self.backlog.push(entry, self.is_classic());
         if let Some((publisher, sequence)) = publisher {
-            self.effects.push(Effect::Taken(publisher, sequence));
+            self.effects.push(Effect::Confirm(publisher, sequence, is_taken));
         }
     }
 
@@ -326,7 +297,7 @@ impl Queue {
             entry.index = self.next_index();
             self.backlog.push_requeued(entry);
         } else if let Some(time) = self.ready_again(&entry, how) {
-            self.delayed.insert((time, entry.index), entry);
+            self.delayed.insert(time, entry);
         } else {
             self.returns.push_back(entry);
         }
@@ -334,6 +305,7 @@ impl Queue {
     }
 
     fn dead_letter(&mut self, reason: Reason, entry: Entry) {
+        self.turnover.dropped += u64::from(matches!(reason, Reason::Expired | Reason::MaxLength));
         if self.is_at_least_once() && reason != Reason::MaxLength {
             self.discards.push(reason, entry);
         } else if self.settings.dead_letter_exchange.is_some() {
@@ -358,7 +330,6 @@ impl Queue {
     }
 
     fn get(&mut self, subscription: Subscription) {
-        self.last_active = self.now;
         self.expire();
         let handed = subscription.handed();
         let channel = handed.channel;
@@ -386,10 +357,10 @@ impl Queue {
     }
 
     fn purge(&mut self, channel: ChannelId) {
-        let mut messages = self.ready() + self.delayed.len();
+        let mut messages = self.ready() + self.delayed.entries.len();
         self.backlog = Backlog::new(self.version);
         self.returns.clear();
-        self.delayed.clear();
+        self.delayed = Delayed::default();
         // Seen in the source of 4.3: there a purge takes what waits for dead-lettering as well.
         if self.version >= Version::V4_3 {
             messages += self.discards.len();
@@ -416,16 +387,6 @@ impl Queue {
 
     fn take_next(&mut self) -> Option<Entry> {
         self.returns.pop_front().or_else(|| self.backlog.take_next())
-    }
-
-    /// What the management API shows.
-    pub(crate) fn view(&self) -> QueueView {
-        QueueView {
-            ready: self.returns.iter().chain(self.backlog.iter()).map(Entry::message_id).collect(),
-            unacked: self.consumers.held().map(Entry::message_id).collect(),
-            dead_lettering: self.discards.iter().map(Entry::message_id).collect(),
-            delayed: self.delayed.values().map(Entry::message_id).collect(),
-        }
     }
 
     /// The settings have changed with a policy. What was kept for dead-lettering at least once is lost if that ends.
@@ -456,23 +417,6 @@ impl Queue {
         position.and_then(|position| self.unanswered.remove(position)).is_some()
     }
 
-    /// Publishes that were not taken before the queue was deleted. The broker confirms them.
-    pub(crate) fn unanswered_publishes(&self) -> impl Iterator<Item = (Publisher, u64)> {
-        self.unanswered.iter().filter_map(|command| match command {
-            Command::Publish(publisher, _) => *publisher,
-            _ => None,
-        })
-    }
-
-    /// Channels that wait for an answer of this queue.
-    pub(crate) fn waiting_channels(&self) -> impl Iterator<Item = ChannelId> {
-        self.unanswered.iter().filter_map(|command| match command {
-            Command::Subscribe(subscription) | Command::Get(subscription) => Some(subscription.channel),
-            Command::Cancel(channel, _) | Command::Purge(channel) | Command::Count(channel) => Some(*channel),
-            _ => None,
-        })
-    }
-
     /// Everyone who has a subscription.
     pub(crate) fn subscribers(&self) -> Vec<(ChannelId, Name)> {
         self.consumers.subscribers()
@@ -497,8 +441,7 @@ impl Queue {
 
     /// When the queue has something to do by itself.
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        let delayed = self.delayed.first_key_value().map(|(&(time, _), _)| time);
-        let timers = [self.next_expiry(), delayed, self.next_timeout(), self.worker.timer, self.unused_until()];
+        let timers = [self.next_expiry(), self.delayed.next_time(), self.next_timeout(), self.worker.timer];
         self.silent_until.or_else(|| timers.into_iter().flatten().min())
     }
 

@@ -35,13 +35,13 @@ fn consumers_take_turns_and_hold_no_more_than_their_prefetch() {
         let mut consumers = Vec::new();
         for id in ["1", "2", "3", "4", "5"] {
             for event in world.publish("q", id) {
-                if let Event::Delivered { consumer, .. } = event {
+                if let Event::Delivered { consumer_tag: consumer, .. } = event {
                     consumers.push(consumer.to_string());
                 }
             }
         }
         assert_eq!(consumers, ["a", "b", "a", "b"], "{version:?}");
-        let events = world.call(Method::Ack { tag: 3, is_multiple: true });
+        let events = world.call(Method::Ack { delivery_tag: 3, is_multiple: true });
         assert_eq!(ids(&deliveries(events)), ["5"], "{version:?}");
     }
 }
@@ -55,7 +55,7 @@ fn deleting_a_queue_ends_its_subscriptions_and_a_late_ack_does_no_harm() {
             world.publish("q", "1");
             let tag = deliveries(world.consume("q", "c")).pop().unwrap().tag;
             world.broker.delete_queue(world.now, "q");
-            assert_eq!(world.heard(), [Event::Cancelled { tag: "c".into() }], "{version:?}");
+            assert_eq!(world.heard(), [Event::Cancelled { consumer_tag: "c".into() }], "{version:?}");
             assert_eq!(world.ack(tag), [], "{version:?}");
         }
     }
@@ -91,7 +91,7 @@ fn a_queue_s_own_ack_timeout_works_on_4_x() {
         world.consume("q", "c");
         let events = world.pass(ms(60_000));
         assert_eq!(closed(&events).is_some(), is_closed, "{version:?}");
-        assert_eq!(events.contains(&Event::Cancelled { tag: "c".into() }), version == Version::V4_3);
+        assert_eq!(events.contains(&Event::Cancelled { consumer_tag: "c".into() }), version == Version::V4_3);
     }
 }
 
@@ -99,7 +99,7 @@ fn a_queue_s_own_ack_timeout_works_on_4_x() {
 fn on_4_3_a_timed_out_message_comes_back_uncounted_and_a_late_ack_is_accepted() {
     let mut world = World::new(Version::V4_3);
     world.declare("q", quorum([("x-consumer-timeout", number(5000))]));
-    let cancelled = || Event::Cancelled { tag: "c".into() };
+    let cancelled = || Event::Cancelled { consumer_tag: "c".into() };
     world.publish("q", "1");
     let tag = deliveries(world.consume("q", "c")).pop().unwrap().tag;
     world.pass(ms(2000));
@@ -134,7 +134,7 @@ fn on_4_3_a_timeout_after_basic_cancel_closes_the_channel() {
     world.declare("q", quorum([("x-consumer-timeout", number(5000))]));
     world.publish("q", "1");
     world.consume("q", "c");
-    world.call(Method::Cancel { tag: "c".into() });
+    world.call(Method::Cancel { consumer_tag: "c".into() });
     let (code, text) = closed(&world.pass(ms(5000))).unwrap();
     assert_eq!(code, 406);
     assert!(text.contains("Timeout value used: -1 ms."), "{text}");
@@ -234,12 +234,12 @@ fn order_under_a_single_active_consumer_is_broken_by_cancel() {
     for version in VERSIONS {
         let (mut world, first) = single_active(version);
         let second = std::mem::replace(&mut world.connection, first);
-        world.broker.receive(world.now, first, 1, Method::Cancel { tag: "first".into() });
+        world.broker.receive(world.now, first, 1, Method::Cancel { consumer_tag: "first".into() });
         world.connection = second;
         assert_eq!(ids(&deliveries(world.heard())), ["6", "7", "8", "9", "10"], "{version:?}");
-        let nack = Method::Nack { tag: 0, is_multiple: true, is_requeued: true };
+        let nack = Method::Nack { delivery_tag: 0, is_multiple: true, is_requeued: true };
         world.broker.receive(world.now, first, 1, nack);
-        let next = deliveries(world.call(Method::Ack { tag: 0, is_multiple: true }));
+        let next = deliveries(world.call(Method::Ack { delivery_tag: 0, is_multiple: true }));
         let expected = if version == Version::V3_10 {
             // Without a limit, 3.10 appends what comes back.
             ["11", "12", "13", "14", "15"]
@@ -302,9 +302,10 @@ fn the_next_single_active_consumer_is_on_4_x_the_one_with_the_most_credit() {
             world.prefetch(prefetch);
             world.consume("q", tag);
         }
-        world.call(Method::Cancel { tag: "a".into() });
+        world.call(Method::Cancel { consumer_tag: "a".into() });
         let events = world.publish("q", "1");
-        let is_expected = matches!(&events[..], [Event::Delivered { consumer, .. }] if consumer.as_str() == expected);
+        let is_expected =
+            matches!(&events[..], [Event::Delivered { consumer_tag: consumer, .. }] if consumer.as_str() == expected);
         assert!(is_expected, "{version:?} {events:?}");
     }
 }

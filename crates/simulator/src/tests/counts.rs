@@ -30,9 +30,9 @@ fn loops(world: &mut World, queue: &str, way: Way) -> usize {
         let tag = delivery.tag;
         next = match way {
             Way::Nack | Way::GetAndNack => {
-                deliveries(world.call(Method::Nack { tag, is_multiple: false, is_requeued: true }))
+                deliveries(world.call(Method::Nack { delivery_tag: tag, is_multiple: false, is_requeued: true }))
             }
-            Way::Reject => deliveries(world.call(Method::Reject { tag, is_requeued: true })),
+            Way::Reject => deliveries(world.call(Method::Reject { delivery_tag: tag, is_requeued: true })),
             Way::ChannelClosed => {
                 world.reopen();
                 deliveries(world.consume(queue, "c"))
@@ -239,9 +239,9 @@ fn cancel_leaves_what_is_unacked_with_the_channel() {
         world.publish("q", "1");
         world.publish("q", "2");
         world.consume("q", "c");
-        assert_eq!(world.call(Method::Cancel { tag: "c".into() }), [Event::Done]);
+        assert_eq!(world.call(Method::Cancel { consumer_tag: "c".into() }), [Event::Done]);
         assert_eq!(world.broker.queue("q").unwrap().unacked, ["1", "2"]);
-        assert_eq!(world.call(Method::Nack { tag: 0, is_multiple: true, is_requeued: true }), []);
+        assert_eq!(world.call(Method::Nack { delivery_tag: 0, is_multiple: true, is_requeued: true }), []);
         assert_eq!(world.ready("q"), ["1", "2"]);
         assert_eq!(shown(&world.get("q").unwrap()), expected, "{version:?}");
     }
@@ -254,7 +254,7 @@ fn the_smaller_limit_of_argument_and_policy_wins() {
             let mut world = World::new(version);
             world.declare("q", quorum([("x-delivery-limit", number(argument))]));
             let definition = table([("delivery-limit", number(policy))]);
-            world.broker.set_policy(world.now, crate::Policy { queue: "q".to_owned(), definition });
+            world.broker.set_policy(world.now, "q", Some(definition));
             world.publish("q", "m");
             assert_eq!(loops(&mut world, "q", Way::Reject), 2, "{version:?}");
         }
@@ -301,8 +301,8 @@ fn what_gets_and_subscriptions_give_back_together_comes_back_with_the_gets_first
         world.publish("q", "2");
         world.consume("q", "c");
         world.get("q");
-        world.call(Method::Cancel { tag: "c".into() });
-        world.call(Method::Nack { tag: 0, is_multiple: true, is_requeued: true });
+        world.call(Method::Cancel { consumer_tag: "c".into() });
+        world.call(Method::Nack { delivery_tag: 0, is_multiple: true, is_requeued: true });
         assert_eq!(world.ready("q"), ["2", "1"], "{version:?}");
     }
 }

@@ -150,8 +150,6 @@ fn exchanges_are_compared_by_type_and_flags() {
             kind: kind.to_owned(),
             is_passive,
             is_durable: true,
-            is_auto_delete: false,
-            is_internal: false,
             arguments: FieldTable::default(),
         };
         assert_eq!(world.call(declare("direct", false, "x")), [Event::Done]);

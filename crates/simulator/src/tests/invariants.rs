@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::{Alarm, Policy};
+use crate::Alarm;
 
 /// A source of numbers that are the same with each run.
 struct Random(u64);
@@ -70,7 +70,7 @@ impl Chaos {
         self.next_tags.insert(connection, 1);
         let consume = Method::Consume {
             queue: "work".into(),
-            tag: "c".into(),
+            consumer_tag: "c".into(),
             is_no_ack: false,
             is_exclusive: false,
             arguments: FieldTable::default(),
@@ -85,8 +85,8 @@ impl Chaos {
             let connection = sent.connection;
             match sent.event {
                 Event::Delivered { delivery, .. } => self.clients.entry(connection).or_default().push(delivery),
-                Event::Acked { tag, is_multiple } => self.confirm(connection, tag, is_multiple, true),
-                Event::Nacked { tag, is_multiple } => self.confirm(connection, tag, is_multiple, false),
+                Event::Acked { delivery_tag: tag, is_multiple } => self.confirm(connection, tag, is_multiple, true),
+                Event::Nacked { delivery_tag: tag, is_multiple } => self.confirm(connection, tag, is_multiple, false),
                 Event::Cut | Event::Closed { .. } => {
                     self.clients.remove(&connection);
                     self.world.broker.disconnect(self.world.now, connection);
@@ -138,10 +138,10 @@ impl Chaos {
                 let method = match self.random.below(4) {
                     0 | 1 => {
                         self.acked.insert(id(&delivery));
-                        Method::Ack { tag, is_multiple: false }
+                        Method::Ack { delivery_tag: tag, is_multiple: false }
                     }
-                    2 => Method::Reject { tag, is_requeued },
-                    _ => Method::Nack { tag, is_multiple: false, is_requeued },
+                    2 => Method::Reject { delivery_tag: tag, is_requeued },
+                    _ => Method::Nack { delivery_tag: tag, is_multiple: false, is_requeued },
                 };
                 self.world.broker.receive(now, client, 1, method);
             }
@@ -162,7 +162,7 @@ impl Chaos {
             }
             (96, _) => {
                 let definition = table([("delivery-limit", number(self.random.below(5) as i64))]);
-                self.world.broker.set_policy(now, Policy { queue: "work".to_owned(), definition });
+                self.world.broker.set_policy(now, "work", Some(definition));
             }
             (97, _) => {
                 if self.is_down {
@@ -208,7 +208,7 @@ impl Chaos {
                 self.clients.iter_mut().find_map(|(client, held)| Some((*client, held.pop()?)))
             {
                 self.acked.insert(id(&delivery));
-                let ack = Method::Ack { tag: delivery.tag, is_multiple: false };
+                let ack = Method::Ack { delivery_tag: delivery.tag, is_multiple: false };
                 self.world.broker.receive(self.world.now, client, 1, ack);
                 self.listen();
             }

@@ -1,4 +1,4 @@
-//! What the real versions were measured to do, section by section.
+//! What the real versions were measured to do, one file for each subject.
 
 mod consuming;
 mod counts;
@@ -103,8 +103,6 @@ impl World {
             kind: kind.to_owned(),
             is_passive: false,
             is_durable: true,
-            is_auto_delete: false,
-            is_internal: false,
             arguments: FieldTable::default(),
         };
         assert_eq!(self.call(method), [Event::Done]);
@@ -141,7 +139,7 @@ impl World {
     fn consume(&mut self, queue: &str, tag: &str) -> Vec<Event> {
         self.call(Method::Consume {
             queue: queue.into(),
-            tag: tag.into(),
+            consumer_tag: tag.into(),
             is_no_ack: false,
             is_exclusive: false,
             arguments: FieldTable::default(),
@@ -160,15 +158,15 @@ impl World {
     }
 
     fn ack(&mut self, tag: u64) -> Vec<Event> {
-        self.call(Method::Ack { tag, is_multiple: false })
+        self.call(Method::Ack { delivery_tag: tag, is_multiple: false })
     }
 
     fn reject(&mut self, tag: u64) -> Vec<Event> {
-        self.call(Method::Reject { tag, is_requeued: true })
+        self.call(Method::Reject { delivery_tag: tag, is_requeued: true })
     }
 
     fn nack(&mut self, tag: u64) -> Vec<Event> {
-        self.call(Method::Nack { tag, is_multiple: false, is_requeued: true })
+        self.call(Method::Nack { delivery_tag: tag, is_multiple: false, is_requeued: true })
     }
 
     /// From now on another connection is meant.

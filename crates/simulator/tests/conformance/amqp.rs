@@ -289,8 +289,8 @@ fn heard(method: AMQPClass) -> Heard {
         AMQPClass::Queue(queue::AMQPMethod::DeclareOk(it)) => {
             Event::Queue { queue: it.queue, messages: it.message_count, consumers: it.consumer_count }
         }
-        AMQPClass::Queue(queue::AMQPMethod::DeleteOk(it)) => Event::Deleted { messages: it.message_count },
-        AMQPClass::Queue(queue::AMQPMethod::PurgeOk(it)) => Event::Deleted { messages: it.message_count },
+        AMQPClass::Queue(queue::AMQPMethod::DeleteOk(it)) => Event::Removed { messages: it.message_count },
+        AMQPClass::Queue(queue::AMQPMethod::PurgeOk(it)) => Event::Removed { messages: it.message_count },
         // All others that a broker sends are answers without a result.
         _ => Event::Done,
     };
@@ -301,7 +301,7 @@ fn heard_basic(method: basic::AMQPMethod) -> Heard {
     let event = match method {
         basic::AMQPMethod::Deliver(it) => {
             let delivery = delivery(it.delivery_tag, it.redelivered, it.exchange, it.routing_key);
-            return Heard::Content(Event::Delivered { consumer: it.consumer_tag, delivery });
+            return Heard::Content(Event::Delivered { consumer_tag: it.consumer_tag, delivery });
         }
         basic::AMQPMethod::GetOk(it) => {
             let delivery = delivery(it.delivery_tag, it.redelivered, it.exchange, it.routing_key);
@@ -317,10 +317,10 @@ fn heard_basic(method: basic::AMQPMethod) -> Heard {
                 body: Vec::new(),
             });
         }
-        basic::AMQPMethod::ConsumeOk(it) => Event::Subscribed { tag: it.consumer_tag },
-        basic::AMQPMethod::Cancel(it) => Event::Cancelled { tag: it.consumer_tag },
-        basic::AMQPMethod::Ack(it) => Event::Acked { tag: it.delivery_tag, is_multiple: it.multiple },
-        basic::AMQPMethod::Nack(it) => Event::Nacked { tag: it.delivery_tag, is_multiple: it.multiple },
+        basic::AMQPMethod::ConsumeOk(it) => Event::Subscribed { consumer_tag: it.consumer_tag },
+        basic::AMQPMethod::Cancel(it) => Event::Cancelled { consumer_tag: it.consumer_tag },
+        basic::AMQPMethod::Ack(it) => Event::Acked { delivery_tag: it.delivery_tag, is_multiple: it.multiple },
+        basic::AMQPMethod::Nack(it) => Event::Nacked { delivery_tag: it.delivery_tag, is_multiple: it.multiple },
         basic::AMQPMethod::GetEmpty(_) => Event::Empty,
         // All others that a broker sends are answers without a result.
         _ => Event::Done,
@@ -344,9 +344,7 @@ fn class(method: &Method) -> AMQPClass {
             let close = channel::Close { reply_code: 200, reply_text: "bye".into(), ..channel::Close::default() };
             AMQPClass::Channel(channel::AMQPMethod::Close(close))
         }
-        Method::Flow { is_active } => {
-            AMQPClass::Channel(channel::AMQPMethod::Flow(channel::Flow { active: is_active }))
-        }
+        Method::Flow => AMQPClass::Channel(channel::AMQPMethod::Flow(channel::Flow { active: true })),
         Method::ConfirmSelect => AMQPClass::Confirm(confirm::AMQPMethod::Select(confirm::Select { nowait: false })),
         Method::BindExchange { destination, source, routing_key, arguments } => {
             AMQPClass::Exchange(exchange::AMQPMethod::Bind(exchange::Bind {
@@ -357,14 +355,14 @@ fn class(method: &Method) -> AMQPClass {
                 arguments,
             }))
         }
-        Method::DeclareExchange { exchange, kind, is_passive, is_durable, is_auto_delete, is_internal, arguments } => {
+        Method::DeclareExchange { exchange, kind, is_passive, is_durable, arguments } => {
             AMQPClass::Exchange(exchange::AMQPMethod::Declare(exchange::Declare {
                 exchange,
                 kind: kind.into(),
                 passive: is_passive,
                 durable: is_durable,
-                auto_delete: is_auto_delete,
-                internal: is_internal,
+                auto_delete: false,
+                internal: false,
                 nowait: false,
                 arguments,
             }))
@@ -394,8 +392,8 @@ fn queue_class(method: Method) -> queue::AMQPMethod {
                 arguments,
             })
         }
-        Method::DeleteQueue { queue, if_unused, if_empty } => {
-            queue::AMQPMethod::Delete(queue::Delete { queue, if_unused, if_empty, nowait: false })
+        Method::DeleteQueue { queue, if_empty } => {
+            queue::AMQPMethod::Delete(queue::Delete { queue, if_unused: false, if_empty, nowait: false })
         }
         Method::PurgeQueue { queue } => queue::AMQPMethod::Purge(queue::Purge { queue, nowait: false }),
         Method::BindQueue { queue, exchange, routing_key, arguments } => {
@@ -411,10 +409,10 @@ fn queue_class(method: Method) -> queue::AMQPMethod {
 fn basic_class(method: Method) -> basic::AMQPMethod {
     match method {
         Method::Qos { prefetch } => basic::AMQPMethod::Qos(basic::Qos { prefetch_count: prefetch, global: false }),
-        Method::Consume { queue, tag, is_no_ack, is_exclusive, arguments } => {
+        Method::Consume { queue, consumer_tag, is_no_ack, is_exclusive, arguments } => {
             basic::AMQPMethod::Consume(basic::Consume {
                 queue,
-                consumer_tag: tag,
+                consumer_tag,
                 no_local: false,
                 no_ack: is_no_ack,
                 exclusive: is_exclusive,
@@ -422,16 +420,16 @@ fn basic_class(method: Method) -> basic::AMQPMethod {
                 arguments,
             })
         }
-        Method::Cancel { tag } => basic::AMQPMethod::Cancel(basic::Cancel { consumer_tag: tag, nowait: false }),
+        Method::Cancel { consumer_tag } => basic::AMQPMethod::Cancel(basic::Cancel { consumer_tag, nowait: false }),
         Method::Get { queue, is_no_ack } => basic::AMQPMethod::Get(basic::Get { queue, no_ack: is_no_ack }),
-        Method::Ack { tag, is_multiple } => {
-            basic::AMQPMethod::Ack(basic::Ack { delivery_tag: tag, multiple: is_multiple })
+        Method::Ack { delivery_tag, is_multiple } => {
+            basic::AMQPMethod::Ack(basic::Ack { delivery_tag, multiple: is_multiple })
         }
-        Method::Reject { tag, is_requeued } => {
-            basic::AMQPMethod::Reject(basic::Reject { delivery_tag: tag, requeue: is_requeued })
+        Method::Reject { delivery_tag, is_requeued } => {
+            basic::AMQPMethod::Reject(basic::Reject { delivery_tag, requeue: is_requeued })
         }
-        Method::Nack { tag, is_multiple, is_requeued } => {
-            basic::AMQPMethod::Nack(basic::Nack { delivery_tag: tag, multiple: is_multiple, requeue: is_requeued })
+        Method::Nack { delivery_tag, is_multiple, is_requeued } => {
+            basic::AMQPMethod::Nack(basic::Nack { delivery_tag, multiple: is_multiple, requeue: is_requeued })
         }
         Method::Publish { exchange, routing_key, is_mandatory, .. } => basic::AMQPMethod::Publish(basic::Publish {
             exchange,

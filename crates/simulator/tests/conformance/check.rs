@@ -7,16 +7,13 @@ use std::time::{Duration, Instant};
 use rehop_simulator::Version;
 
 use crate::lockstep::{self, Outcome, Pair};
+use crate::naming::Naming;
 use crate::real::Address;
 use crate::rehearsal::is_certain;
 use crate::script::Script;
-use crate::world::World;
 
 /// By how much times are stretched, in percent, when a run was too slow for them.
-const STRETCHES: [u64; 5] = [100, 200, 400, 800, 1600];
-/// So often must a script show a difference. RabbitMQ's own processes run beside each other, and the simulator is right if it does
-/// what one of their orders leads to.
-const DIFFERENCES: usize = 3;
+const STRETCHES: [u64; 6] = [100, 200, 400, 800, 1600, 3200];
 const SHORTENED_FOR: Duration = Duration::from_secs(90);
 
 /// A real broker and what it is compared with.
@@ -30,8 +27,6 @@ pub(crate) struct Bench {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Same {
-        /// What the two sides saw when they differed, before they agreed.
-        differences: Vec<Vec<Pair>>,
         /// How often the broker was too slow.
         slow: usize,
         seen: Vec<Pair>,
@@ -42,27 +37,21 @@ pub(crate) enum Verdict {
 }
 
 impl Bench {
-    /// Plays a script until both sides agree, or differ too often.
+    /// Plays a script, and again with longer times for as long as the broker is too slow for them.
     pub(crate) async fn check(&self, script: &Script) -> io::Result<Verdict> {
-        let (mut stretch, mut differences) = (0, Vec::new());
-        loop {
-            let world = World::new(fresh_prefix(), STRETCHES[stretch]);
-            match lockstep::run(script, self.version, &self.address, world).await? {
-                Outcome::Agreed(seen) => return Ok(Verdict::Same { differences, slow: stretch, seen }),
-                Outcome::Diverged(pairs) => {
-                    if differences.len() + 1 == DIFFERENCES {
-                        return Ok(Verdict::Different(pairs));
-                    }
-                    differences.push(pairs);
-                }
-                Outcome::TooSlow if stretch + 1 == STRETCHES.len() => return Ok(Verdict::TooSlow),
-                Outcome::TooSlow => stretch += 1,
+        for (slow, stretch) in STRETCHES.into_iter().enumerate() {
+            let naming = Naming::new(fresh_prefix(), stretch);
+            match lockstep::run(script, self.version, &self.address, naming).await? {
+                Outcome::Agreed(seen) => return Ok(Verdict::Same { slow, seen }),
+                Outcome::Diverged(pairs) => return Ok(Verdict::Different(pairs)),
+                Outcome::TooSlow => {}
             }
         }
+        Ok(Verdict::TooSlow)
     }
 
     /// Takes out steps for as long as the two sides still differ.
-    pub(crate) async fn shorten(&self, script: &Script, pairs: Vec<Pair>) -> io::Result<(Script, Vec<Pair>)> {
+    pub(crate) async fn shorten(&self, script: &Script, pairs: Vec<Pair>) -> (Script, Vec<Pair>) {
         let until = Instant::now() + SHORTENED_FOR;
         let (mut shortest, mut found) = (script.clone(), pairs);
         let mut is_shorter = true;
@@ -80,12 +69,12 @@ impl Bench {
                 if !is_certain(&shorter, self.version) {
                     continue;
                 }
-                if let Verdict::Different(pairs) = self.check(&shorter).await? {
+                if let Ok(Verdict::Different(pairs)) = self.check(&shorter).await {
                     (shortest, found, is_shorter) = (shorter, pairs, true);
                 }
             }
         }
-        Ok((shortest, found))
+        (shortest, found)
     }
 }
 

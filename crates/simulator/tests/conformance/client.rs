@@ -6,9 +6,9 @@ use lapin::BasicProperties;
 use lapin::types::{FieldTable, ShortString};
 use rehop_simulator::{Delivery, Event, Method};
 
+use crate::naming::Naming;
 use crate::script::{CHANNELS, Index, Message, Oddity, Settlement, Step, Table};
 use crate::seen::{Copy, Saw, Stream};
-use crate::world::World;
 
 /// What a client does at its broker.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,10 +21,13 @@ pub(crate) enum Action {
     ClearPolicy(Index),
 }
 
+/// The queue of each subscription, by its channel and tag.
+pub(crate) type Subscribed = BTreeMap<(Index, String), Index>;
+
 /// The clients of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
-    world: World,
+    naming: Naming,
     connections: BTreeSet<Index>,
     channels: BTreeMap<Index, Channel>,
     queues: BTreeSet<Index>,
@@ -45,10 +48,15 @@ struct Subscription {
     is_no_ack: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// In the order of the messages, for that of the tags is chance if they came together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     queue: Index,
+    /// Its number.
+    message: Option<u32>,
     tag: u64,
+    /// `None` if it was fetched.
+    subscription: Option<ShortString>,
 }
 
 /// A question, whose answer comes in its turn.
@@ -62,8 +70,8 @@ enum Asked {
 }
 
 impl Clients {
-    pub(crate) fn new(world: World) -> Self {
-        Self { world, connections: BTreeSet::new(), channels: BTreeMap::new(), queues: BTreeSet::new() }
+    pub(crate) fn new(naming: Naming) -> Self {
+        Self { naming, connections: BTreeSet::new(), channels: BTreeMap::new(), queues: BTreeSet::new() }
     }
 
     /// The queues that exist as far as the clients know.
@@ -87,59 +95,64 @@ impl Clients {
         self.channels.iter().filter(move |(_, channel)| is_open(channel)).map(|(index, _)| *index)
     }
 
+    /// The subscriptions of open channels.
+    pub(crate) fn subscribed(&self) -> Subscribed {
+        let all =
+            self.channels.iter().flat_map(|(channel, open)| open.subscriptions.iter().map(move |it| (*channel, it)));
+        all.map(|(channel, (tag, it))| ((channel, tag.clone()), it.queue)).collect()
+    }
+
     /// What a step means now. Nothing if it is about something that is not there, such as a message to settle.
     pub(crate) fn actions(&mut self, step: &Step) -> Vec<Action> {
-        let world = self.world.clone();
+        let naming = self.naming.clone();
         match step {
             Step::OpenChannel { channel } => self.open(*channel),
             Step::DeclareQueue { channel, queue, arguments } => {
-                let method = declare(&world, *queue, false, world.queue_table(*queue, arguments));
+                let method = declare(&naming, *queue, false, naming.queue_table(*queue, arguments));
                 self.ask(*channel, Asked::Declare(*queue), method)
             }
             Step::DeclareOddQueue { channel, queue, oddity, arguments } => {
                 let method = Method::DeclareQueue {
-                    queue: world.queue(*queue),
+                    queue: naming.queue(*queue),
                     is_passive: false,
                     is_durable: *oddity != Oddity::Transient,
                     is_exclusive: *oddity == Oddity::Exclusive,
                     is_auto_delete: *oddity == Oddity::AutoDelete,
-                    arguments: world.queue_table(*queue, arguments),
+                    arguments: naming.queue_table(*queue, arguments),
                 };
                 self.ask(*channel, Asked::Declare(*queue), method)
             }
             Step::LookAtQueue { channel, queue } => {
-                let method = declare(&world, *queue, true, FieldTable::default());
+                let method = declare(&naming, *queue, true, FieldTable::default());
                 self.ask(*channel, Asked::Declare(*queue), method)
             }
             Step::DeclareExchange { channel, exchange, kind, arguments } => {
                 let method = Method::DeclareExchange {
-                    exchange: world.exchange(Some(*exchange)),
+                    exchange: naming.exchange(Some(*exchange)),
                     kind: (*kind).to_owned(),
                     is_passive: false,
                     is_durable: true,
-                    is_auto_delete: false,
-                    is_internal: false,
-                    arguments: world.table(arguments),
+                    arguments: naming.table(arguments),
                 };
                 self.ask(*channel, Asked::Other, method)
             }
             Step::Bind { channel, queue, exchange, key, arguments } => {
-                let (queue, exchange) = (world.queue(*queue), world.exchange(Some(*exchange)));
-                let (routing_key, arguments) = (world.key(key), world.table(arguments));
+                let (queue, exchange) = (naming.queue(*queue), naming.exchange(Some(*exchange)));
+                let (routing_key, arguments) = (naming.key(key), naming.table(arguments));
                 self.ask(*channel, Asked::Other, Method::BindQueue { queue, exchange, routing_key, arguments })
             }
             Step::Unbind { channel, queue, exchange, key, arguments } => {
-                let (queue, exchange) = (world.queue(*queue), world.exchange(Some(*exchange)));
-                let (routing_key, arguments) = (world.key(key), world.table(arguments));
+                let (queue, exchange) = (naming.queue(*queue), naming.exchange(Some(*exchange)));
+                let (routing_key, arguments) = (naming.key(key), naming.table(arguments));
                 self.ask(*channel, Asked::Other, Method::UnbindQueue { queue, exchange, routing_key, arguments })
             }
             Step::BindExchange { channel, destination, source, key, arguments } => {
-                let (destination, source) = (world.exchange(Some(*destination)), world.exchange(Some(*source)));
-                let (routing_key, arguments) = (world.key(key), world.table(arguments));
+                let (destination, source) = (naming.exchange(Some(*destination)), naming.exchange(Some(*source)));
+                let (routing_key, arguments) = (naming.key(key), naming.table(arguments));
                 self.ask(*channel, Asked::Other, Method::BindExchange { destination, source, routing_key, arguments })
             }
             Step::DeleteExchange { channel, exchange } => {
-                let method = Method::DeleteExchange { exchange: world.exchange(Some(*exchange)), if_unused: false };
+                let method = Method::DeleteExchange { exchange: naming.exchange(Some(*exchange)), if_unused: false };
                 self.ask(*channel, Asked::Other, method)
             }
             Step::Publish { channel, messages } => self.publish(*channel, messages),
@@ -148,12 +161,12 @@ impl Clients {
             }
             Step::Cancel { channel, pick } => self.cancel(*channel, *pick),
             Step::Get { channel, queue, is_no_ack } => {
-                let method = Method::Get { queue: world.queue(*queue), is_no_ack: *is_no_ack };
+                let method = Method::Get { queue: naming.queue(*queue), is_no_ack: *is_no_ack };
                 self.ask(*channel, Asked::Get { queue: *queue, is_no_ack: *is_no_ack }, method)
             }
             Step::Settle { channel, pick, is_multiple, how } => self.settle(*channel, *pick, *is_multiple, *how),
             Step::SettleUnknown { channel } => {
-                vec![Action::Send(*channel, Method::Ack { tag: 9999, is_multiple: false })]
+                vec![Action::Send(*channel, Method::Ack { delivery_tag: 9999, is_multiple: false })]
             }
             Step::CloseChannel { channel } => match self.channels.get_mut(channel) {
                 Some(open) => {
@@ -166,16 +179,16 @@ impl Clients {
             Step::CutConnection { connection } => self.disconnect(*connection, Action::Cut(*connection)),
             Step::PassTime => Vec::new(),
             Step::Purge { channel, queue } => {
-                self.ask(*channel, Asked::Other, Method::PurgeQueue { queue: world.queue(*queue) })
+                self.ask(*channel, Asked::Other, Method::PurgeQueue { queue: naming.queue(*queue) })
             }
             // Older versions end the connection instead.
             Step::DeleteQueue { channel, if_empty: true, .. } if self.have_rivals(CHANNELS[*channel].0) => Vec::new(),
             Step::DeleteQueue { channel, queue, if_empty } => {
-                let method = Method::DeleteQueue { queue: world.queue(*queue), if_unused: false, if_empty: *if_empty };
+                let method = Method::DeleteQueue { queue: naming.queue(*queue), if_empty: *if_empty };
                 self.ask(*channel, Asked::Delete(*queue), method)
             }
             Step::SetPolicy { queue, definition } if self.queues.contains(queue) => {
-                vec![Action::SetPolicy(*queue, world.queue_table(*queue, definition))]
+                vec![Action::SetPolicy(*queue, naming.queue_table(*queue, definition))]
             }
             Step::ClearPolicy { queue } if self.queues.contains(queue) => vec![Action::ClearPolicy(*queue)],
             Step::SetPolicy { .. } | Step::ClearPolicy { .. } => Vec::new(),
@@ -218,10 +231,10 @@ impl Clients {
             let mut properties =
                 BasicProperties::default().with_message_id(message.number.to_string().into()).with_delivery_mode(2);
             if !message.headers.is_empty() {
-                properties = properties.with_headers(self.world.table(&message.headers));
+                properties = properties.with_headers(self.naming.table(&message.headers));
             }
             if let Some(expiration) = &message.expiration {
-                properties = properties.with_expiration(self.world.expiration(expiration));
+                properties = properties.with_expiration(self.naming.expiration(expiration));
             }
             if let Some(priority) = message.priority {
                 properties = properties.with_priority(priority);
@@ -230,8 +243,8 @@ impl Clients {
                 properties = properties.with_user_id(user.into());
             }
             let method = Method::Publish {
-                exchange: self.world.exchange(message.exchange),
-                routing_key: self.world.key(&message.key),
+                exchange: self.naming.exchange(message.exchange),
+                routing_key: self.naming.key(&message.key),
                 is_mandatory: message.is_mandatory,
                 properties: Box::new(properties),
                 body: format!("m{}", message.number).into_bytes(),
@@ -253,11 +266,11 @@ impl Clients {
         let mut actions = self.ask(channel, Asked::Other, Method::Qos { prefetch });
         let tag = format!("s{tag}");
         let method = Method::Consume {
-            queue: self.world.queue(queue),
-            tag: tag.as_str().into(),
+            queue: self.naming.queue(queue),
+            consumer_tag: tag.as_str().into(),
             is_no_ack,
             is_exclusive: false,
-            arguments: self.world.table(arguments),
+            arguments: self.naming.table(arguments),
         };
         actions.extend(self.ask(channel, Asked::Other, method));
         if let Some(open) = self.channels.get_mut(&channel) {
@@ -274,7 +287,7 @@ impl Clients {
             return Vec::new();
         };
         open.subscriptions.remove(&tag);
-        self.ask(channel, Asked::Other, Method::Cancel { tag: tag.into() })
+        self.ask(channel, Asked::Other, Method::Cancel { consumer_tag: tag.into() })
     }
 
     fn settle(&mut self, channel: Index, pick: usize, is_multiple: bool, how: Settlement) -> Vec<Action> {
@@ -282,18 +295,20 @@ impl Clients {
             return Vec::new();
         };
         open.held.sort_unstable();
-        let Some(held) = open.held.iter().cycle().nth(pick % open.held.len().max(1)).copied() else {
+        let Some(held) = open.held.iter().cycle().nth(pick % open.held.len().max(1)).cloned() else {
             return Vec::new();
         };
-        // A broker numbers the deliveries of several queues as they happen to come, so what comes before one of them is chance. And
-        // when several queues dead-letter to another one at once, the order there is chance. So only all of them are acked at once.
-        let is_of_one_queue = open.held.iter().all(|other| other.queue == held.queue);
-        let is_multiple = is_multiple && (is_of_one_queue || how == Settlement::Ack);
-        let tag = if is_multiple && !is_of_one_queue { 0 } else { held.tag };
+        // A broker numbers the deliveries of several queues as they happen to come, and those of several subscriptions in an order of its
+        // own, so what comes before one of them is chance. It is chance as well in which order several queues dead-letter to another one
+        // at once, and whether what several subscriptions give back comes back in the same millisecond. So only acks are for all.
+        let is_of_one = |other: &Held| other.queue == held.queue && other.subscription == held.subscription;
+        let is_in_order = open.held.iter().all(is_of_one);
+        let is_multiple = is_multiple && (is_in_order || how == Settlement::Ack);
+        let tag = if is_multiple && !is_in_order { 0 } else { held.tag };
         let method = match how {
-            Settlement::Ack => Method::Ack { tag, is_multiple },
-            Settlement::Nack { is_requeued } => Method::Nack { tag, is_multiple, is_requeued },
-            Settlement::Reject { is_requeued } => Method::Reject { tag: held.tag, is_requeued },
+            Settlement::Ack => Method::Ack { delivery_tag: tag, is_multiple },
+            Settlement::Nack { is_requeued } => Method::Nack { delivery_tag: tag, is_multiple, is_requeued },
+            Settlement::Reject { is_requeued } => Method::Reject { delivery_tag: held.tag, is_requeued },
         };
         let is_multiple = is_multiple && !matches!(how, Settlement::Reject { .. });
         open.held.retain(|other| if is_multiple { tag != 0 && other.tag > tag } else { other.tag != held.tag });
@@ -333,7 +348,7 @@ impl Clients {
         let Some(open) = self.channels.get_mut(&channel) else {
             return vec![(Stream::Channel(channel), Saw::Other(format!("{event:?} on a closed channel")))];
         };
-        let world = &self.world;
+        let naming = &self.naming;
         let here = Stream::Channel(channel);
         match event {
             Event::Done => match open.asked.pop_front() {
@@ -344,22 +359,22 @@ impl Clients {
                 Some(_) => vec![(here, Saw::Done)],
                 None => vec![(here, Saw::Other("an answer to no question".to_owned()))],
             },
-            Event::Subscribed { tag } => {
+            Event::Subscribed { consumer_tag: tag } => {
                 open.asked.pop_front();
                 vec![(Stream::Subscription(channel, tag.to_string()), Saw::Subscribed)]
             }
             Event::Queue { messages, consumers, queue } => {
                 match open.asked.pop_front() {
-                    Some(Asked::Declare(index)) if world.queue(index) == queue => self.queues.insert(index),
+                    Some(Asked::Declare(index)) if naming.queue(index) == queue => self.queues.insert(index),
                     other => return vec![(here, Saw::Other(format!("{queue} declared, asked for {other:?}")))],
                 };
                 vec![(here, Saw::Declared { ready: messages, consumers })]
             }
-            Event::Deleted { messages } => {
+            Event::Removed { messages } => {
                 if let Some(Asked::Delete(queue)) = open.asked.pop_front() {
                     self.queues.remove(&queue);
                 }
-                vec![(here, Saw::Deleted { messages })]
+                vec![(here, Saw::Removed { messages })]
             }
             Event::Empty => {
                 open.asked.pop_front();
@@ -367,30 +382,30 @@ impl Clients {
             }
             Event::Got { delivery, messages } => {
                 if let Some(Asked::Get { queue, is_no_ack: false }) = open.asked.pop_front() {
-                    open.held.push(Held { queue, tag: delivery.tag });
+                    open.held.push(Held::new(queue, &delivery, None));
                 }
-                vec![(here, Saw::Got { copy: copy(world, &delivery), left: messages })]
+                vec![(here, Saw::Got { copy: copy(naming, &delivery), left: messages })]
             }
-            Event::Delivered { consumer, delivery } => {
+            Event::Delivered { consumer_tag: consumer, delivery } => {
                 if let Some(Subscription { queue, is_no_ack: false }) = open.subscriptions.get(consumer.as_str()) {
-                    open.held.push(Held { queue: *queue, tag: delivery.tag });
+                    open.held.push(Held::new(*queue, &delivery, Some(consumer.clone())));
                 }
-                vec![(Stream::Subscription(channel, consumer.to_string()), Saw::Delivered(copy(world, &delivery)))]
+                vec![(Stream::Subscription(channel, consumer.to_string()), Saw::Delivered(copy(naming, &delivery)))]
             }
-            Event::Cancelled { tag } => {
+            Event::Cancelled { consumer_tag: tag } => {
                 open.subscriptions.remove(tag.as_str());
                 vec![(Stream::Subscription(channel, tag.to_string()), Saw::Cancelled)]
             }
             Event::Returned { code, text, exchange, routing_key, properties, body } => {
-                let copy = Copy::new(world, false, exchange.as_str(), routing_key.as_str(), &properties, &body);
+                let copy = Copy::new(naming, false, exchange.as_str(), routing_key.as_str(), &properties, &body);
                 let stream = Stream::Published(channel, copy.message.clone());
-                vec![(stream, Saw::Returned { code, text: world.normalised(&text), copy })]
+                vec![(stream, Saw::Returned { code, text: naming.normalised(&text), copy })]
             }
-            Event::Acked { tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Confirmed),
-            Event::Nacked { tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Refused),
+            Event::Acked { delivery_tag: tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Confirmed),
+            Event::Nacked { delivery_tag: tag, is_multiple } => open.fates(channel, tag, is_multiple, &Saw::Refused),
             Event::Closed { code, text } => {
                 self.channels.remove(&channel);
-                vec![(here, Saw::Closed { code, text: self.world.normalised(&text) })]
+                vec![(here, Saw::Closed { code, text: self.naming.normalised(&text) })]
             }
             Event::Cut | Event::Blocked { .. } | Event::Unblocked => {
                 vec![(here, Saw::Other(format!("{event:?}")))]
@@ -402,7 +417,7 @@ impl Clients {
         match event {
             Event::Closed { code, text } => {
                 self.lose(connection);
-                Saw::Closed { code, text: self.world.normalised(&text) }
+                Saw::Closed { code, text: self.naming.normalised(&text) }
             }
             Event::Cut => {
                 self.lose(connection);
@@ -410,6 +425,13 @@ impl Clients {
             }
             other => Saw::Other(format!("{other:?}")),
         }
+    }
+}
+
+impl Held {
+    fn new(queue: Index, delivery: &Delivery, subscription: Option<ShortString>) -> Self {
+        let message = delivery.properties.message_id().as_ref().and_then(|id| id.as_str().parse().ok());
+        Self { queue, message, tag: delivery.tag, subscription }
     }
 }
 
@@ -425,9 +447,9 @@ impl Channel {
     }
 }
 
-fn declare(world: &World, queue: Index, is_passive: bool, arguments: FieldTable) -> Method {
+fn declare(naming: &Naming, queue: Index, is_passive: bool, arguments: FieldTable) -> Method {
     Method::DeclareQueue {
-        queue: world.queue(queue),
+        queue: naming.queue(queue),
         is_passive,
         is_durable: true,
         is_exclusive: false,
@@ -436,7 +458,7 @@ fn declare(world: &World, queue: Index, is_passive: bool, arguments: FieldTable)
     }
 }
 
-fn copy(world: &World, delivery: &Delivery) -> Copy {
+fn copy(naming: &Naming, delivery: &Delivery) -> Copy {
     let (exchange, key): (&ShortString, &ShortString) = (&delivery.exchange, &delivery.routing_key);
-    Copy::new(world, delivery.is_redelivered, exchange.as_str(), key.as_str(), &delivery.properties, &delivery.body)
+    Copy::new(naming, delivery.is_redelivered, exchange.as_str(), key.as_str(), &delivery.properties, &delivery.body)
 }

@@ -5,6 +5,8 @@
 //! - A burst to a queue that refuses at a length limit: the limit is a soft one, and a publisher learns late that it is reached.
 //! - A burst to several queues: what one of them dead-letters may come to the other before or after the rest of the burst.
 //! - A prefetch for a subscription without acks: a quorum queue waits until the channel has settled what it passed on.
+//! - A length limit or a purge of a queue that dead-letters at least once: both count messages until the queue's worker has settled
+//!   them, which it does some time after the target has them.
 //! - A timeout for acks: 4.3 sets its timer for the next message only if its clock has moved on since the last one, and else waits
 //!   for the queue's next command.
 //!
@@ -118,7 +120,7 @@ impl Draw {
                 arguments.push(("x-delayed-retry-max", Value::Time(self.random.pick(&[200, 300, 500]))));
             }
         }
-        if !has_delays(&arguments) && self.random.percent(12) {
+        if !has_delays(&arguments) && !is_at_least_once(&arguments) && self.random.percent(12) {
             arguments.push(("x-max-length", Value::Number(1 + self.random.below(3) as i64)));
         }
         let has = |name: &str| arguments.iter().any(|(key, _)| *key == name);
@@ -189,6 +191,7 @@ impl Draw {
             79..81 => Step::CloseConnection { connection: self.random.below(2) },
             81..83 => Step::CutConnection { connection: self.random.below(2) },
             83..90 => Step::PassTime,
+            90..92 if is_at_least_once(&self.arguments[queue]) => Step::PassTime,
             90..92 => Step::Purge { channel, queue },
             92 => Step::DeleteQueue { channel, queue, if_empty: self.random.percent(30) },
             93..95 => self.policy(queue),
@@ -297,7 +300,7 @@ impl Draw {
         match self.random.below(4) {
             0 => definition.push(("delivery-limit", Value::Number(self.random.below(3) as i64))),
             1 => definition.push(("message-ttl", Value::Time(200))),
-            2 if !has_delays(&self.arguments[queue]) => {
+            2 if !has_delays(&self.arguments[queue]) && !is_at_least_once(&self.arguments[queue]) => {
                 definition.push(("max-length", Value::Number(1 + self.random.below(3) as i64)));
             }
             _ => {
@@ -342,4 +345,8 @@ impl Draw {
 
 fn has_delays(arguments: &Table) -> bool {
     arguments.iter().any(|(key, _)| *key == "x-delayed-retry-type")
+}
+
+fn is_at_least_once(arguments: &Table) -> bool {
+    arguments.iter().any(|(key, _)| *key == "x-dead-letter-strategy")
 }

@@ -6,20 +6,22 @@ use std::time::Duration;
 use rehop_simulator::Version;
 use tokio::time::{Instant, sleep_until};
 
+use crate::naming::Naming;
 use crate::real::{Address, Real};
 use crate::script::{Script, Step};
 use crate::seen::{Seen, Stream};
 use crate::simulated::Simulated;
-use crate::world::World;
 
 /// How long the broker may take for anything.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How long before something is due it is seen that it has not happened.
 const BEFORE: Duration = Duration::from_millis(20);
-/// How long a broker that is not disturbed may take for anything.
-const COMES_WITHIN: Duration = Duration::from_millis(1500);
+/// If nothing is due for so long, what has not come by then is missing. If something is due earlier, the broker may only have been too slow.
+const COMES_WITHIN: Duration = Duration::from_secs(5);
 /// A broker's clock has milliseconds, and counts those that have begun.
 const CLOCK: Duration = Duration::from_millis(2);
+/// No script has more steps than can be counted with so many bits.
+const STEPS_BITS: usize = 7;
 /// What is due later than this is not awaited, in a script's milliseconds.
 pub(crate) const SOON: u32 = 2000;
 
@@ -44,13 +46,13 @@ pub(crate) struct Pair {
 }
 
 /// One run of a script on both sides.
-pub(crate) async fn run(script: &Script, version: Version, address: &Address, world: World) -> io::Result<Outcome> {
-    let real = Real::new(address, world.clone()).await?;
+pub(crate) async fn run(script: &Script, version: Version, address: &Address, naming: Naming) -> io::Result<Outcome> {
+    let real = Real::new(address, naming.clone()).await?;
     let mut run = Run {
-        early: Simulated::new(version, world.clone()),
-        late: Simulated::new(version, world.clone()),
+        early: Simulated::new(version, naming.clone()),
+        others: (0..=2 * STEPS_BITS).map(|_| Simulated::new(version, naming.clone())).collect(),
         real,
-        soon: world.duration(SOON),
+        soon: naming.duration(SOON),
         began: Instant::now(),
         pairs: Vec::new(),
     };
@@ -63,18 +65,19 @@ pub(crate) async fn run(script: &Script, version: Version, address: &Address, wo
     })
 }
 
-/// How each script ends: everything that is held goes back, and what is due happens.
+/// How each script ends: everything that is held goes back, and what is due happens. The broker answers a cancel when the queue knows of
+/// it, but the end of a channel before that.
 pub(crate) fn epilogue() -> Vec<Step> {
-    let close = |channel| Step::CloseChannel { channel };
-    vec![close(0), close(1), close(2), Step::PassTime, Step::PassTime, Step::PassTime]
+    let end = |channel| [vec![Step::Cancel { channel, pick: 0 }; 4], vec![Step::CloseChannel { channel }]].concat();
+    [end(0), end(1), end(2), vec![Step::PassTime; 3]].concat()
 }
 
-/// A real broker does a step at some moment between the step's beginning and its end. So two simulators take part, one for which
-/// each step happens when it begins, and one for which it happens when it has ended. Where they see the same, the moment does not
-/// matter, and the broker has to see it, too.
+/// A real broker does a step at some moment between the step's beginning and its end. So several simulators take part: one for which each
+/// step happens when it begins, and others for which some happen when they have ended. Where all see the same, the moments do not matter,
+/// and the broker has to see it, too.
 struct Run {
     early: Simulated,
-    late: Simulated,
+    others: Vec<Simulated>,
     real: Real,
     soon: Duration,
     began: Instant,
@@ -92,7 +95,7 @@ impl Run {
     async fn all(&mut self, script: &Script) -> io::Result<Ended> {
         let mut ended = self.together(&script.topology).await?;
         for step in script.steps.iter().chain(&epilogue()) {
-            if ended == Ended::Agreed {
+            if ended == Ended::Agreed && self.early.can(step) {
                 ended = self.together(std::slice::from_ref(step)).await?;
             }
         }
@@ -125,7 +128,8 @@ impl Run {
     /// Does some steps at once, and compares what was seen.
     async fn steps(&mut self, steps: &[Step]) -> io::Result<Ended> {
         let due_before = self.early.next_timer();
-        self.early.perform(steps, self.began.elapsed());
+        let begin = self.began.elapsed();
+        self.early.perform(steps, begin);
         self.real.perform(steps).await?;
         let expected = self.early.snapshot();
         let due = due_before.into_iter().chain(self.early.next_timer()).min();
@@ -146,8 +150,7 @@ impl Run {
                 self.real.wait().await?;
                 continue;
             }
-            self.late.perform(steps, now + CLOCK);
-            let is_certain = is_in_time && self.late.snapshot() == expected;
+            let is_certain = is_in_time & self.others_see(steps, begin, now + CLOCK, &expected);
             self.note(steps, expected, seen);
             return Ok(match (is_certain, is_same) {
                 (true, true) => Ended::Agreed,
@@ -175,12 +178,17 @@ impl Run {
         loop {
             let now = self.began.elapsed() + CLOCK;
             self.early.pass_time(now);
-            self.late.pass_time(now);
+            self.others.iter_mut().for_each(|other| other.pass_time(now));
             self.real.round().await?;
-            let (expected, late, seen) = (self.early.snapshot(), self.late.snapshot(), self.real.snapshot());
-            let (now, is_same, is_certain) = (self.began.elapsed(), seen == expected, late == expected);
-            let is_all_done = self.early.next_timer().is_none_or(|due| due > now + CLOCK);
-            if is_same && is_certain && is_all_done || now > deadline {
+            let (expected, seen) = (self.early.snapshot(), self.real.snapshot());
+            let is_certain = self.others.iter_mut().all(|other| other.snapshot() == expected);
+            let (now, is_same) = (self.began.elapsed(), seen == expected);
+            let has_none_until =
+                |time: Duration| move |simulated: &Simulated| simulated.next_timer().is_none_or(|due| due > time);
+            let is_all_done = is_same && is_certain && has_none_until(now + CLOCK)(&self.early);
+            // Simulators that differ although nothing more is due for any of them will not agree.
+            let is_stuck = !is_certain && self.others.iter().chain([&self.early]).all(has_none_until(deadline));
+            if is_all_done || is_stuck || now > deadline {
                 self.note(&[Step::PassTime], expected, seen);
                 return Ok(match (is_certain, is_same) {
                     (true, true) => Ended::Agreed,
@@ -192,10 +200,25 @@ impl Run {
         }
     }
 
+    /// Has the other simulators do the steps, when they begin or when they have ended, and tells whether all see what is expected.
+    fn others_see(&mut self, steps: &[Step], begin: Duration, end: Duration, expected: &Seen) -> bool {
+        let number = self.pairs.len();
+        let mut is_same = true;
+        for (index, other) in self.others.iter_mut().enumerate() {
+            // Two simulators for each bit of the number, so that for any two steps one of them does the first late and the second early,
+            // and another does the opposite. For the last simulator all is late.
+            let is_bit_set = number >> (index / 2) & 1 == 1;
+            let is_late = index == 2 * STEPS_BITS || is_bit_set == (index % 2 == 1);
+            other.perform(steps, if is_late { end } else { begin });
+            is_same &= other.snapshot() == *expected;
+        }
+        is_same
+    }
+
     fn note(&mut self, steps: &[Step], simulated: Seen, real: Seen) {
         self.pairs.push(Pair { steps: steps.to_vec(), simulated, real });
         self.early.forget();
-        self.late.forget();
+        self.others.iter_mut().for_each(Simulated::forget);
         self.real.forget();
     }
 }

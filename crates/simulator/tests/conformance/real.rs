@@ -14,9 +14,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::amqp::{Incoming, Link, Said};
 use crate::client::{Action, Clients};
+use crate::naming::Naming;
 use crate::script::{CHANNELS, Index, Script, Step};
 use crate::seen::{Saw, Seen, Stream};
-use crate::world::World;
 
 /// How long the broker may take for anything.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(crate) struct Address {
 #[derive(Debug)]
 pub(crate) struct Real {
     address: Address,
-    world: World,
+    naming: Naming,
     clients: Clients,
     links: BTreeMap<Index, Link>,
     observer: Link,
@@ -53,14 +53,14 @@ pub(crate) struct Real {
 }
 
 impl Real {
-    pub(crate) async fn new(address: &Address, world: World) -> io::Result<Self> {
+    pub(crate) async fn new(address: &Address, naming: Naming) -> io::Result<Self> {
         let (to_us, incoming) = unbounded_channel();
         let mut observer = Link::open(&address.uri, 0, to_us.clone()).await?;
         observer.queue(OBSERVING, &Method::OpenChannel);
         Ok(Self {
             address: address.clone(),
-            clients: Clients::new(world.clone()),
-            world,
+            clients: Clients::new(naming.clone()),
+            naming,
             links: BTreeMap::new(),
             observer,
             next_link: 1,
@@ -130,7 +130,7 @@ impl Real {
         }
         self.holds.clear();
         for queue in self.clients.queues() {
-            self.observer.queue(OBSERVING, &look(self.world.queue(queue)));
+            self.observer.queue(OBSERVING, &look(self.naming.queue(queue)));
             self.looked_at.push_back(queue);
         }
         self.flush().await?;
@@ -234,7 +234,7 @@ impl Real {
     }
 
     async fn set_policy(&mut self, queue: Index, definition: &FieldTable) -> io::Result<()> {
-        let name = self.world.queue(queue).to_string();
+        let name = self.naming.queue(queue).to_string();
         let definition = definition.inner().iter().map(|(key, value)| (key.to_string(), json_of(value)));
         let definition = Value::Object(definition.collect::<Map<_, _>>());
         let pattern = format!("^{}$", name.replace('.', "\\."));
@@ -248,7 +248,7 @@ impl Real {
         if !self.policies.remove(&queue) {
             return Ok(());
         }
-        let name = self.world.queue(queue).to_string();
+        let name = self.naming.queue(queue).to_string();
         self.address.management.delete_policy(&name).await.map_err(io::Error::other)
     }
 
@@ -256,15 +256,15 @@ impl Real {
     pub(crate) async fn clean_up(mut self, script: &Script) -> io::Result<()> {
         for queue in self.policies.clone() {
             // The queue may be gone, and with it the policy's effect.
-            let _ = self.address.management.delete_policy(self.world.queue(queue).as_str()).await;
+            let _ = self.address.management.delete_policy(self.naming.queue(queue).as_str()).await;
         }
         self.links.clear();
         for queue in 0..script.queues() {
-            let method = Method::DeleteQueue { queue: self.world.queue(queue), if_unused: false, if_empty: false };
+            let method = Method::DeleteQueue { queue: self.naming.queue(queue), if_empty: false };
             self.observer.queue(OBSERVING, &method);
         }
         for exchange in 0..script.exchanges() {
-            let method = Method::DeleteExchange { exchange: self.world.exchange(Some(exchange)), if_unused: false };
+            let method = Method::DeleteExchange { exchange: self.naming.exchange(Some(exchange)), if_unused: false };
             self.observer.queue(OBSERVING, &method);
         }
         self.observer.queue_close();

@@ -6,16 +6,6 @@ use std::fmt::Write as _;
 use crate::lockstep::Pair;
 use crate::seen::Saw;
 
-/// Only what differs, without what led to it.
-pub(crate) fn difference(pairs: &[Pair]) -> String {
-    let report = side_by_side(&pairs[pairs.len().saturating_sub(1)..]);
-    let lines = report
-        .lines()
-        .enumerate()
-        .filter(|(number, line)| *number == 0 || line.contains("the broker:") || line.contains("!="));
-    lines.map(|(_, line)| format!("{line}\n")).collect()
-}
-
 /// What both sides saw, step by step, with the first difference marked.
 pub(crate) fn side_by_side(pairs: &[Pair]) -> String {
     let mut report = String::new();

@@ -6,8 +6,8 @@ use std::fmt;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 
+use crate::naming::Naming;
 use crate::script::Index;
-use crate::world::World;
 
 /// What a client saw in one step, sorted into streams. Only within one stream does the order count: RabbitMQ does not promise, for
 /// example, whether a confirm comes before or after a delivery, or which of two queues delivers first.
@@ -37,7 +37,7 @@ pub(crate) enum Saw {
         ready: u32,
         consumers: u32,
     },
-    Deleted {
+    Removed {
         messages: u32,
     },
     Empty,
@@ -83,7 +83,7 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(crate) fn new(
-        world: &World,
+        naming: &Naming,
         is_redelivered: bool,
         exchange: &str,
         key: &str,
@@ -95,18 +95,18 @@ impl Copy {
         Self {
             body: if body == message { String::new() } else { body },
             is_redelivered,
-            exchange: world.normalised(exchange),
-            key: world.normalised(key),
-            properties: normalised_properties(world, properties),
+            exchange: naming.normalised(exchange),
+            key: naming.normalised(key),
+            properties: normalised_properties(naming, properties),
             message,
         }
     }
 }
 
-fn normalised_properties(world: &World, properties: &BasicProperties) -> BTreeMap<String, String> {
+fn normalised_properties(naming: &Naming, properties: &BasicProperties) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for (key, value) in properties.headers().iter().flat_map(|headers| headers.inner()) {
-        all.insert(key.to_string(), world.normalised(&text(value)));
+        all.insert(key.to_string(), naming.normalised(&text(value)));
     }
     if properties.headers().is_none() {
         all.insert("(headers)".to_owned(), "none".to_owned());
@@ -159,7 +159,7 @@ impl fmt::Display for Saw {
             Self::Done => f.write_str("done"),
             Self::Subscribed => f.write_str("subscribed"),
             Self::Declared { ready, consumers } => write!(f, "declared: {ready} ready, {consumers} consumers"),
-            Self::Deleted { messages } => write!(f, "deleted with {messages} messages"),
+            Self::Removed { messages } => write!(f, "removed {messages} messages"),
             Self::Empty => f.write_str("empty"),
             Self::Got { copy, left } => write!(f, "got {copy}, {left} left"),
             Self::Delivered(copy) => write!(f, "delivered {copy}"),

@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use rehop_simulator::{Broker, ConnectionId, Event, Method, Policy, QueueView, Sent, Time, Version};
+use rehop_simulator::{Broker, ConnectionId, Event, Method, QueueView, Sent, Time, Turnover, Version};
 
-use crate::client::{Action, Clients};
+use crate::client::{Action, Clients, Subscribed};
 use crate::lockstep::SOON;
+use crate::naming::Naming;
+use crate::random::Random;
 use crate::real::look;
 use crate::script::{CHANNELS, Index, Step, Table};
 use crate::seen::{Saw, Seen, Stream};
-use crate::world::World;
 
 const USER: &str = "guest";
 /// What is due so soon is part of a step, such as the expiry of a message that may not wait at all.
 const AT_ONCE: Time = Time::from_millis(3);
+/// How much later one queue is than another that is held up.
+const MOMENT: Time = Time::from_micros(50);
+/// Longer than any step.
+const ASLEEP: Time = Time::from_secs(60);
 /// The channel on which queues are looked at.
 const OBSERVING: u16 = 1;
 
@@ -21,7 +26,7 @@ const OBSERVING: u16 = 1;
 #[derive(Debug)]
 pub(crate) struct Simulated {
     broker: Broker,
-    world: World,
+    naming: Naming,
     clients: Clients,
     connections: BTreeMap<Index, ConnectionId>,
     observer: ConnectionId,
@@ -30,12 +35,12 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    pub(crate) fn new(version: Version, world: World) -> Self {
+    pub(crate) fn new(version: Version, naming: Naming) -> Self {
         let mut broker = Broker::new(version);
         let observer = broker.connect(Time::ZERO, USER).unwrap();
         broker.receive(Time::ZERO, observer, OBSERVING, Method::OpenChannel);
-        let clients = Clients::new(world.clone());
-        Self { broker, world, clients, connections: BTreeMap::new(), observer, seen: Seen::new(), now: Time::ZERO }
+        let clients = Clients::new(naming.clone());
+        Self { broker, naming, clients, connections: BTreeMap::new(), observer, seen: Seen::new(), now: Time::ZERO }
     }
 
     /// Does what the steps say, with all effects that they have at once.
@@ -61,13 +66,23 @@ impl Simulated {
                     }
                 }
                 Action::SetPolicy(queue, definition) => {
-                    let queue = self.world.queue(queue).to_string();
-                    self.broker.set_policy(now, Policy { queue, definition });
+                    let queue = self.naming.queue(queue).to_string();
+                    self.broker.set_policy(now, &queue, Some(definition));
                 }
-                Action::ClearPolicy(queue) => self.broker.remove_policy(now, self.world.queue(queue).as_str()),
+                Action::ClearPolicy(queue) => self.broker.set_policy(now, self.naming.queue(queue).as_str(), None),
             }
         }
         self.pass_time(now + AT_ONCE);
+    }
+
+    /// Until a moment after this time, some queues do nothing: on a real broker each is a process of its own, and may be late.
+    pub(crate) fn hold_up_queues(&mut self, time: Time, random: &mut Random) {
+        for queue in self.clients.queues() {
+            let until = time + MOMENT * u32::try_from(random.below(4)).unwrap();
+            if until > self.now {
+                self.broker.silence(self.now, self.naming.queue(queue).as_str(), until);
+            }
+        }
     }
 
     /// When something is due, if nothing else happens.
@@ -94,9 +109,14 @@ impl Simulated {
 
     /// What the clients have seen since they [forgot](Self::forget), and what each queue holds.
     pub(crate) fn snapshot(&mut self) -> Seen {
+        self.snapshot_without(None)
+    }
+
+    /// The same, apart from what one queue holds.
+    pub(crate) fn snapshot_without(&mut self, left_out: Option<Index>) -> Seen {
         let mut seen = self.seen.clone();
-        for queue in self.clients.queues() {
-            let look = look(self.world.queue(queue));
+        for queue in self.clients.queues().filter(|queue| Some(*queue) != left_out) {
+            let look = look(self.naming.queue(queue));
             self.broker.receive(self.now, self.observer, OBSERVING, look);
             let mut holds = Saw::Missing;
             for sent in self.broker.sent() {
@@ -115,11 +135,30 @@ impl Simulated {
         self.seen.values().flatten().any(is_it)
     }
 
-    /// The messages in each queue, held or not.
-    pub(crate) fn contents(&self) -> BTreeMap<Index, Vec<String>> {
-        let view = |queue: Index| self.broker.queue(self.world.queue(queue).as_str()).unwrap_or_default();
-        let all = |view: QueueView| [view.ready, view.unacked, view.delayed].concat();
-        self.clients.queues().map(|queue| (queue, all(view(queue)))).collect()
+    /// What each queue holds, and what has passed through it.
+    pub(crate) fn views(&self) -> BTreeMap<Index, (QueueView, Turnover)> {
+        let view = |queue: Index| {
+            let name = self.naming.queue(queue);
+            let (view, turnover) = (self.broker.queue(name.as_str()), self.broker.turnover(name.as_str()));
+            (view.unwrap_or_default(), turnover.unwrap_or_default())
+        };
+        self.clients.queues().map(|queue| (queue, view(queue))).collect()
+    }
+
+    /// From now on a queue does nothing, until it is [woken](Self::wake).
+    pub(crate) fn put_to_sleep(&mut self, queue: Index) {
+        self.broker.silence(self.now, self.naming.queue(queue).as_str(), self.now + ASLEEP);
+    }
+
+    /// A queue does what it was asked meanwhile.
+    pub(crate) fn wake(&mut self, queue: Index) {
+        self.broker.silence(self.now, self.naming.queue(queue).as_str(), self.now);
+        self.pass_time(self.now + AT_ONCE);
+    }
+
+    /// The subscriptions of open channels.
+    pub(crate) fn subscribed(&self) -> Subscribed {
+        self.clients.subscribed()
     }
 
     /// The next step begins with nothing seen.
@@ -130,7 +169,7 @@ impl Simulated {
     /// Whether a step would do anything now.
     pub(crate) fn can(&self, step: &Step) -> bool {
         match step {
-            Step::PassTime => self.next_timer().is_some_and(|due| due <= self.now + self.world.duration(SOON)),
+            Step::PassTime => self.next_timer().is_some_and(|due| due <= self.now + self.naming.duration(SOON)),
             other => self.clients.can(other),
         }
     }

@@ -60,8 +60,13 @@ impl Channel for SimulatedChannel {
             let subscribed = self.network.change(|state, _| state.subscribe(self.connection, self.id));
             let (tag, deliveries) = subscribed.ok_or_else(errors::channel_is_closed)?;
             let BasicConsumeOptions { no_ack, exclusive, .. } = options;
-            let method =
-                Method::Consume { queue, tag: tag.clone(), is_no_ack: no_ack, is_exclusive: exclusive, arguments };
+            let method = Method::Consume {
+                queue,
+                consumer_tag: tag.clone(),
+                is_no_ack: no_ack,
+                is_exclusive: exclusive,
+                arguments,
+            };
             // Without an answer there is nothing to cancel by: as with lapin (4.12), the subscription may come into being all the same.
             self.ask(method).await?;
             let (network, connection, channel) = (self.network.clone(), self.connection, self.id);
@@ -73,7 +78,7 @@ impl Channel for SimulatedChannel {
 
     fn cancel(&self, tag: ShortString) -> Answer<'_, ()> {
         async move {
-            self.ask(Method::Cancel { tag: tag.clone() }).await?;
+            self.ask(Method::Cancel { consumer_tag: tag.clone() }).await?;
             self.network.change(|state, _| state.unsubscribe(self.connection, self.id, &tag));
             Ok(())
         }
@@ -91,9 +96,11 @@ impl Channel for SimulatedChannel {
 
     fn settle(&self, frame: Frame) -> bool {
         let method = match frame {
-            Frame::Ack(Ack { tag, multiple }) => Method::Ack { tag, is_multiple: multiple },
-            Frame::Reject { tag, requeue } => Method::Reject { tag, is_requeued: requeue },
-            Frame::Nack { tag, multiple } => Method::Nack { tag, is_multiple: multiple, is_requeued: true },
+            Frame::Ack(Ack { tag, multiple }) => Method::Ack { delivery_tag: tag, is_multiple: multiple },
+            Frame::Reject { tag, requeue } => Method::Reject { delivery_tag: tag, is_requeued: requeue },
+            Frame::Nack { tag, multiple } => {
+                Method::Nack { delivery_tag: tag, is_multiple: multiple, is_requeued: true }
+            }
         };
         let is_open = self.is_open();
         if is_open {
@@ -103,7 +110,7 @@ impl Channel for SimulatedChannel {
     }
 
     fn flush(&self) -> Answer<'static, ()> {
-        self.done(Method::Flow { is_active: true })
+        self.done(Method::Flow)
     }
 
     fn confirm_select(&self) -> Answer<'_, ()> {
@@ -168,14 +175,12 @@ impl Channel for SimulatedChannel {
         options: ExchangeDeclareOptions,
         arguments: FieldTable,
     ) -> Answer<'_, ()> {
-        let ExchangeDeclareOptions { passive, durable, auto_delete, internal, .. } = options;
+        let ExchangeDeclareOptions { passive, durable, .. } = options;
         self.done(Method::DeclareExchange {
             exchange,
             kind: name_of(kind),
             is_passive: passive,
             is_durable: durable,
-            is_auto_delete: auto_delete,
-            is_internal: internal,
             arguments,
         })
     }
@@ -206,7 +211,7 @@ impl Channel for SimulatedChannel {
     }
 
     fn delete_queue(&self, queue: ShortString) -> Answer<'_, ()> {
-        self.done(Method::DeleteQueue { queue, if_unused: false, if_empty: false })
+        self.done(Method::DeleteQueue { queue, if_empty: false })
     }
 
     fn delete_exchange(&self, exchange: ShortString, if_unused: bool) -> Answer<'_, ()> {
@@ -257,7 +262,7 @@ impl Drop for Deliveries {
     fn drop(&mut self) {
         self.network.change(|state, now| {
             if state.unsubscribe(self.connection, self.channel, &self.tag) {
-                let method = Method::Cancel { tag: self.tag.clone() };
+                let method = Method::Cancel { consumer_tag: self.tag.clone() };
                 let _ = state.ask(self.connection, self.channel, method, now);
             }
         });

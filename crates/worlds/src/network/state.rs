@@ -604,12 +604,12 @@ impl ChannelEnd {
     /// Takes what the broker has sent. Returns whether it was the last that there will be.
     fn receive(&mut self, event: Event) -> bool {
         match event {
-            Event::Delivered { consumer, delivery } => {
+            Event::Delivered { consumer_tag: consumer, delivery } => {
                 if let Some(consumer) = self.consumers.get(&consumer) {
                     let _ = consumer.send(Ok(delivered(delivery)));
                 }
             }
-            Event::Cancelled { tag } => {
+            Event::Cancelled { consumer_tag: tag } => {
                 self.consumers.remove(&tag);
             }
             Event::Returned { code, text, exchange, routing_key, properties, body } => {
@@ -618,8 +618,8 @@ impl ChannelEnd {
                 let reply_text = ShortString::try_new(text.as_str()).unwrap_or_default();
                 self.returns.push_back(BasicReturnMessage { delivery, reply_code: code, reply_text });
             }
-            Event::Acked { tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Ack),
-            Event::Nacked { tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Nack),
+            Event::Acked { delivery_tag: tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Ack),
+            Event::Nacked { delivery_tag: tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Nack),
             answer => {
                 if let Some(awaiting) = self.awaiting.pop_front() {
                     let _ = awaiting.send(Ok(answer));

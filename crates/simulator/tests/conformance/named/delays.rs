@@ -70,6 +70,15 @@ async fn other_messages_pass_a_delayed_one() {
 }
 
 #[tokio::test]
+async fn of_messages_that_were_given_back_together_the_first_is_the_next_and_the_others_follow_by_age() {
+    let steps = [publish_to(0, 1..4), get(2, 0), get(2, 0), subscribe(2, 0, 1, 1), close(2), Step::PassTime];
+    let played = play(delayed("all", &min_and_max()), steps).await;
+    let by_age = ["m1", "m2", "m3"].map(str::to_owned).to_vec();
+    let subscription_first = ["m3", "m1", "m2"].map(str::to_owned).to_vec();
+    assert_eq!(played.left(0), played.by_version([by_age, subscription_first.clone(), subscription_first]));
+}
+
+#[tokio::test]
 async fn a_purge_takes_delayed_messages_as_well() {
     let steps = [publish_to(0, 1..3), get(0, 0), settle(0, NACK), Step::Purge { channel: 0, queue: 0 }, Step::PassTime];
     assert!(play(delayed("all", &min_and_max()), steps).await.left(0).is_empty());

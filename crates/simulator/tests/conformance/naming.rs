@@ -8,7 +8,7 @@ use crate::script::{Index, Key, Table, Value};
 
 /// Names and times of one run.
 #[derive(Debug, Clone)]
-pub(crate) struct World {
+pub(crate) struct Naming {
     /// Keeps runs on one broker apart.
     prefix: String,
     /// By how much times are stretched, in percent.
@@ -17,7 +17,7 @@ pub(crate) struct World {
     queue_stretch: Vec<u64>,
 }
 
-impl World {
+impl Naming {
     pub(crate) fn new(prefix: String, stretch: u64) -> Self {
         Self { prefix, stretch, queue_stretch: Vec::new() }
     }
