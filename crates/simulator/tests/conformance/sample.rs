@@ -18,7 +18,7 @@ use crate::rehearsal::{is_certain, to_the_point};
 use crate::report::side_by_side;
 use crate::script::Script;
 
-const SCRIPTS: u64 = 200;
+const SCRIPTS: u64 = 120;
 const SEED: &str = "REHOP_CONFORMANCE_SEED";
 /// More scripts at a time do not make a broker of two cores faster, but each of them slower.
 const AT_ONCE: usize = 12;
