@@ -1,6 +1,6 @@
 //! The smallest service: it takes orders from a queue and retries those that fail.
 //!
-//! Run it with `cargo run --example orders`, and a RabbitMQ on this machine or one that `REHOP_BROKER__URL` names.
+//! Run it with `cargo run -p rehop-examples --bin orders`, and a RabbitMQ on this machine or one that `REHOP_BROKER__URL` names.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
