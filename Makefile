@@ -89,10 +89,10 @@ clients: toolchain broker ## send messages of clients in other languages through
 	@$(VERDICT) 'clients$(if $(CLIENTS), $(CLIENTS))' tests/scripts/clients $(CLIENTS)
 
 # The properties of headers and decisions try about 20,000 random inputs in `make test`; INPUTS_FACTOR times as many are twelve
-# million. The inputs of the inbox and the outbox are whole simulated worlds and take longer: 560 in `make test`, WORLDS_FACTOR
-# times as many here. Each property prints how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
+# million. Those of the outbox are scripts for a model of a broker and take longer: 400 in `make test`, MODELS_FACTOR times as many
+# here. Each property prints how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
 INPUTS_FACTOR := 600
-WORLDS_FACTOR := 50
+MODELS_FACTOR := 50
 INPUTS_AT_LEAST := 10000000
 .PHONY: inputs
 inputs: toolchain ## run ten million random inputs through the property tests
@@ -100,7 +100,7 @@ inputs: toolchain ## run ten million random inputs through the property tests
 
 .PHONY: run-inputs
 run-inputs:
-	REHOP_TEST_INPUTS=$(INPUTS_FACTOR) REHOP_TEST_WORLDS=$(WORLDS_FACTOR) $(CARGO) test --locked --release --workspace --lib 2>&1 | tests/scripts/inputs $(INPUTS_AT_LEAST)
+	REHOP_TEST_INPUTS=$(INPUTS_FACTOR) REHOP_TEST_MODELS=$(MODELS_FACTOR) $(CARGO) test --locked --release --workspace --lib 2>&1 | tests/scripts/inputs $(INPUTS_AT_LEAST)
 
 # MUTANTS='^src/retry' selects mutants by name, SINCE=main those on lines changed since that revision.
 MUTANTS ?=

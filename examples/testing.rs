@@ -1,11 +1,15 @@
-//! Testing a handler without a broker: a single attempt, and a message's whole way in virtual time.
+//! Testing a handler without a broker: a single attempt, and a whole service on a simulated broker, in virtual time.
 //!
-//! In a service, each part of `main` is a test. `rehop_testing::Broker` is for tests on a real RabbitMQ.
+//! In a service, each function is a test: the first a `#[tokio::test]`, the second a plain `#[test]`. `rehop_testing::Broker` is for
+//! tests on a real RabbitMQ.
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
-use rehop::testing::{chain, message};
-use rehop::{Failure, Message, Outcome};
+use std::time::Duration;
+
+use rehop::testing::message;
+use rehop::{Failure, Message, Settings};
+use rehop_worlds::{Fate, Stop, World};
 
 /// The shop opens at the third attempt.
 async fn ship(order: Message<u64>) -> Result<(), Failure> {
@@ -16,16 +20,34 @@ async fn ship(order: Message<u64>) -> Result<(), Failure> {
     }
 }
 
-#[tokio::main]
-async fn main() {
-    // One attempt: the handler is a function, and the message is built as it would come.
+/// The service, as it runs in production.
+async fn serve(stop: Stop) -> Result<(), rehop::Error> {
+    rehop::connect_until(&Settings::default(), stop).await?.consumer("orders", ship).await.map(drop)
+}
+
+/// The handler is a function, and the message is built as it would come.
+#[tokio::main(flavor = "current_thread")]
+async fn one_attempt() {
     assert!(ship(message(7).attempt(3).build()).await.is_ok());
     let failure = ship(message(7).build()).await.expect_err("the first attempt fails");
     println!("attempt 1: {}", failure.message());
+}
 
-    // All attempts, with the default policy: no wait takes any time.
-    let run = chain(message(7), ship).await;
-    println!("{run}");
-    assert_eq!(run.end, Outcome::Ack);
-    println!("{}", chain(message(0), ship).await);
+/// All attempts, with the default policy: no wait takes any time.
+fn a_whole_service() {
+    let mut world = World::new(7);
+    world.start(serve);
+    let [order, nothing] = [7, 0].map(|order| world.publish("orders", &order));
+    assert!(world.settle(Duration::from_secs(3600)), "each message comes to an end");
+    let deliveries = world.deliveries(&order);
+    for delivery in &deliveries {
+        println!("order 7 comes after {} s", (delivery.at - deliveries[0].at).as_secs());
+    }
+    assert_eq!(world.fate(&order), Fate::Gone);
+    println!("order 0 is {:?}", world.fate(&nothing));
+}
+
+fn main() {
+    one_attempt();
+    a_whole_service();
 }

@@ -14,7 +14,8 @@ pub(crate) fn now() -> Instant {
 }
 
 /// The date and time of day.
-pub(crate) fn date() -> SystemTime {
+#[doc(hidden)]
+pub fn date() -> SystemTime {
     SIMULATED.get().map_or_else(SystemTime::now, |(moment, date)| date + now().saturating_duration_since(moment))
 }
 

@@ -12,10 +12,9 @@ pub(crate) fn inputs(usual: u32) -> Config {
     times("REHOP_TEST_INPUTS", usual)
 }
 
-/// The same for inputs that are whole worlds, of a broker and its clients, each of which takes thousands of steps:
-/// `REHOP_TEST_WORLDS` times as many.
-pub(crate) fn worlds(usual: u32) -> Config {
-    times("REHOP_TEST_WORLDS", usual)
+/// The same for inputs that are scripts for a model of the broker, each of which takes thousands of steps: `REHOP_TEST_MODELS` times as many.
+pub(crate) fn models(usual: u32) -> Config {
+    times("REHOP_TEST_MODELS", usual)
 }
 
 fn times(variable: &str, usual: u32) -> Config {

@@ -96,7 +96,7 @@ impl<T> Message<T> {
     /// }
     /// ```
     pub fn is_last_attempt(&self) -> bool {
-        self.source.is_last_attempt(&self.delivery.ledger, self.source.now())
+        self.source.is_last_attempt(&self.delivery.ledger, Timestamp::now())
     }
 
     /// How often this message has waited, without its defers. With strategy `native` the broker counts this, defers too, and a few more if
@@ -238,7 +238,7 @@ impl RetryPolicy {
     /// # Ok::<(), rehop::SettingsError>(())
     /// ```
     pub fn outcome_of<T>(&self, message: &Message<T>, result: &Result<(), Failure>) -> Outcome {
-        let now = message.source.now();
+        let now = Timestamp::now();
         Outcome::of(decide(self, &message.delivery.ledger, result, now, None, Draw::MIDDLE), now)
     }
 }

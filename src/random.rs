@@ -11,7 +11,8 @@ thread_local! {
 }
 
 /// A random value: any number of its type, or a fraction from 0 to 1.
-pub(crate) fn random<T>() -> T
+#[doc(hidden)]
+pub fn random<T>() -> T
 where
     StandardUniform: Distribution<T>,
 {

@@ -184,10 +184,10 @@ async fn testing_needs_no_broker() {
     let output = Command::new(program("testing")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected = "attempt 1: the shop is closed\n\
-                    attempt 1 after 0s: requeue\n\
-                    attempt 2 after 0s: wait 10s\n\
-                    attempt 3 after 10s: ack\n\
-                    attempt 1 after 0s: park (permanent)\n";
+                    order 7 comes after 0 s\n\
+                    order 7 comes after 0 s\n\
+                    order 7 comes after 10 s\n\
+                    order 0 is In(\"orders.parked\")\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
 }
 

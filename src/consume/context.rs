@@ -117,7 +117,7 @@ impl QueueContext {
             tracer: QueueTracer::new(queue, server, config.policy.max_attempts(), settings.trace.max_age),
             metrics,
             state,
-            source: Arc::new(Source { queue: config.queue.clone(), policy: config.policy.clone(), now: None }),
+            source: Arc::new(Source { queue: config.queue.clone(), policy: config.policy.clone() }),
             contract,
             names,
             handler,

@@ -141,9 +141,7 @@ mod tests {
     use tower::limit::GlobalConcurrencyLimitLayer;
 
     use super::*;
-    use crate::retry::decision::Reason;
-    use crate::retry::outcome::Outcome;
-    use crate::testing::{chain, message};
+    use crate::testing::message;
 
     #[tokio::test]
     async fn a_failure_passes_through_layers_with_all_that_the_handler_asked_for() {
@@ -165,13 +163,6 @@ mod tests {
         let failure = failure_of(Box::new(Open(HandlerError(Failure::permanent("never")))));
         assert_eq!((failure.class(), failure.message()), ("permanent", "never"));
         assert_eq!(failure_of("shed".into()).message(), "shed");
-    }
-
-    #[tokio::test]
-    async fn a_layered_handler_goes_through_a_chain_like_any_other() {
-        let handler = layered(ServiceBuilder::new(), |_: Message<String>| async { Err(Failure::permanent("never")) });
-        let run = chain(message("x".to_owned()), handler).await;
-        assert_eq!(run.end, Outcome::Park(Reason::Permanent));
     }
 
     #[tokio::test]

@@ -12,8 +12,6 @@ use crate::wait::jitter::Draw;
 pub(crate) struct Source {
     pub(crate) queue: String,
     pub(crate) policy: RetryPolicy,
-    /// The time in a test with virtual time.
-    pub(crate) now: Option<Timestamp>,
 }
 
 impl Source {
@@ -24,10 +22,6 @@ impl Source {
             decide(&self.policy, ledger, &failed, now, None, Draw::MIDDLE),
             Decision::Requeue | Decision::Wait { .. }
         )
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.now.unwrap_or_else(Timestamp::now)
     }
 }
 
@@ -45,7 +39,7 @@ mod tests {
     fn an_attempt_is_the_last_if_none_is_left_or_the_deadline_is_before_the_end_of_the_wait() {
         let delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
         let settings = RetrySettings { immediate: Some(1), delays, ..RetrySettings::default() };
-        let source = Source { queue: "orders".to_owned(), policy: RetryPolicy::new(&settings).unwrap(), now: None };
+        let source = Source { queue: "orders".to_owned(), policy: RetryPolicy::new(&settings).unwrap() };
         let check = |redeliveries, hop, deadline: Option<u64>, expected| {
             let deadline = deadline.map(|seconds| NOW + Duration::from_secs(seconds));
             let ledger = Ledger { redeliveries: Some(redeliveries), hop, deadline, ..Ledger::new(NOW) };

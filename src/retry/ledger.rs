@@ -141,12 +141,6 @@ impl Ledger {
         }
     }
 
-    /// The ledger of the next attempt if the broker keeps the message in its queue until then. The broker counts this, and nothing
-    /// remembers the failure.
-    pub(crate) fn returned(&self) -> Self {
-        Self { attempts: self.attempts.saturating_add(1), hop: self.hop.saturating_add(1), ..self.clone() }
-    }
-
     fn record(&mut self, failure: ErrorRecord) {
         self.first_failed.get_or_insert(failure.at);
         self.errors.push(failure);

@@ -16,7 +16,7 @@ use crate::timestamp::Timestamp;
 use crate::topology::Names;
 
 /// The namespace of a message that has waited.
-pub(super) const NAMESPACE: &str = "rehop";
+const NAMESPACE: &str = "rehop";
 
 /// Starts a message with this body, to call a handler without a broker.
 ///
@@ -69,10 +69,10 @@ pub fn message<T>(body: T) -> MessageBuilder<T> {
 #[derive(Debug, Clone)]
 #[must_use = "it becomes a message by build()"]
 pub struct MessageBuilder<T> {
-    pub(super) body: T,
+    body: T,
     raw_body: Bytes,
-    pub(super) queue: String,
-    pub(super) policy: RetryPolicy,
+    queue: String,
+    policy: RetryPolicy,
     origin: Option<Address>,
     properties: BasicProperties,
     headers: BTreeMap<ShortString, AMQPValue>,
@@ -102,7 +102,7 @@ impl<T> MessageBuilder<T> {
         self
     }
 
-    /// The policy of that queue, for [`Message::is_last_attempt`] and [`chain`](super::chain).
+    /// The policy of that queue, for [`Message::is_last_attempt`].
     pub fn policy(mut self, policy: RetryPolicy) -> Self {
         self.policy = policy;
         self
@@ -172,15 +172,11 @@ impl<T> MessageBuilder<T> {
     /// The message, as a handler gets it.
     pub fn build(self) -> Message<T> {
         let delivery = self.delivery(Timestamp::from(SystemTime::now()));
-        Message::new(
-            self.body,
-            Arc::new(delivery),
-            Arc::new(Source { queue: self.queue, policy: self.policy, now: None }),
-        )
+        Message::new(self.body, Arc::new(delivery), Arc::new(Source { queue: self.queue, policy: self.policy }))
     }
 
     /// The delivery of this message, at this time.
-    pub(super) fn delivery(&self, now: Timestamp) -> Delivery {
+    fn delivery(&self, now: Timestamp) -> Delivery {
         let attempt = self.attempt.unwrap_or_else(|| self.policy.first_attempt_after(self.hop.unwrap_or(0)));
         let (waits, redeliveries) = self.policy.before_attempt(attempt);
         let hop = self.hop.unwrap_or(waits);

@@ -4,7 +4,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::wait::Path;
-use crate::wait::ladder::legs;
 use crate::wire::Homes;
 
 /// The names of a namespace's exchanges and queues.
@@ -57,15 +56,6 @@ impl Names {
     /// The exchanges that deliver copies after a wait.
     pub fn homes(&self) -> Homes {
         Homes { return_exchange: self.return_(), after_prefix: self.after_prefix(), delay_exchange: self.delay() }
-    }
-
-    /// The exchange that brings a copy home that has spent a whole leg on this path.
-    pub(crate) fn home(&self, path: Path, leg: Duration) -> String {
-        match path {
-            Path::Tier | Path::Return | Path::Hold => self.return_(),
-            Path::Ladder { rung } => legs(leg, rung).last().map_or_else(|| self.return_(), |last| self.after(last)),
-            Path::Delayed => self.delay(),
-        }
     }
 
     /// What holds a copy during a leg, as spans and metrics name it. The ladder is one thing there, whichever rungs a copy takes.
@@ -149,16 +139,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_of_a_copy_has_what_holds_it_and_what_brings_it_home() {
+    fn each_path_of_a_copy_has_what_holds_it() {
         let (names, seconds) = (Names::new("ns"), Duration::from_secs);
-        let of = |path, leg| (names.holder(path, seconds(leg)), names.home(path, seconds(leg)));
-        let check = |path, leg, holder: &str, home: &str| {
-            assert_eq!(of(path, leg), (holder.to_owned(), home.to_owned()), "{path:?}");
-        };
-        check(Path::Tier, 5, "ns.wait.5000", "ns.return");
-        // Five seconds are a rung of four and a rung of one.
-        check(Path::Ladder { rung: seconds(1) }, 5, "ns.ladder", "ns.after.1000");
-        check(Path::Delayed, 5, "ns.delay", "ns.delay");
+        let check = |path, holder: &str| assert_eq!(names.holder(path, seconds(5)), holder, "{path:?}");
+        check(Path::Tier, "ns.wait.5000");
+        check(Path::Ladder { rung: seconds(1) }, "ns.ladder");
+        check(Path::Delayed, "ns.delay");
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Chains in virtual time are chains as they are on a broker: one table, run against both.
+//! Chains on the simulated broker are chains as they are on a real one: one table, run against both.
 
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
 use rehop::settings::{Ending, RetrySettings, Treatment};
-use rehop::testing::{chain, message};
-use rehop::{Consumer, Failure, Message, Outcome, Raw, Timestamp};
+use rehop::{Consumer, Failure, Message, Outcome, Raw, Settings};
+use rehop_worlds::World;
 
 use crate::support::{Fixture, Log, Running, millis, now_millis};
 
@@ -18,7 +19,7 @@ struct Case {
     /// The message's deadline, in milliseconds from its first publishing on.
     expires_after: Option<i64>,
     script: Script,
-    /// The chain in virtual time.
+    /// The chain on the simulated broker.
     expected: &'static str,
 }
 
@@ -142,7 +143,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// An attempt on the broker: its number, how often the message had waited, when it was made, and whether it was the last.
+/// An attempt: its number, how often the message had waited, when it was made, and whether it was the last. In a world, the time is virtual.
 type Made = (u32, u32, Instant, bool);
 
 /// What is observed of a case on the broker.
@@ -154,31 +155,85 @@ struct Observed {
     outcomes: Log<(u32, Outcome)>,
 }
 
-fn consumer(fixture: &Fixture, case: &Case, seen: &Observed) -> Consumer<Bytes, impl rehop::Handler<Bytes>, Raw> {
+fn retry_of<'a>(settings: &'a mut Settings, queue: &str, case: &Case) -> &'a mut RetrySettings {
+    let retry = &mut settings.queue_mut(queue).retry;
+    retry.immediate = Some(0);
+    retry.delays = millis([100, 200]);
+    (case.retry)(retry);
+    retry
+}
+
+fn consumer(queue: &str, case: &Case, seen: &Observed) -> Consumer<Bytes, impl rehop::Handler<Bytes> + use<>, Raw> {
     let (script, in_handler, in_hook) = (case.script, seen.clone(), seen.clone());
     let handler = move |message: Message<Bytes>| {
-        in_handler.attempts.push((message.attempt(), message.hop(), Instant::now(), message.is_last_attempt()));
+        in_handler.attempts.push((message.attempt(), message.hop(), now(), message.is_last_attempt()));
         let result = script(message.attempt());
         if result.is_ok() {
             in_handler.outcomes.push((message.attempt(), Outcome::Ack));
         }
         std::future::ready(result)
     };
-    Consumer::new(fixture.namespace.queue(case.name), handler).decode(Raw).on_failure(move |event| {
+    Consumer::new(queue, handler).decode(Raw).on_failure(move |event| {
         in_hook.outcomes.push((event.attempt, event.outcome));
     })
 }
 
+/// The time of the runtime's clock.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// The case in a world of its own, on a thread without a runtime.
+fn simulated(case: &'static Case) -> Observed {
+    let seen = Observed::default();
+    let in_world = seen.clone();
+    let run = move || {
+        let mut world = World::new(1);
+        let mut settings = Settings::default();
+        retry_of(&mut settings, case.name, case);
+        let service = world.start(|stop| async move {
+            let consumer = consumer(case.name, case, &in_world);
+            rehop::connect_until(&settings, stop).await?.with_consumer(consumer).await
+        });
+        let properties = lapin::BasicProperties::default();
+        let expires_at = case.expires_after.map(|after| {
+            let now = i64::try_from(world.date().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
+            lapin::types::AMQPValue::LongLongInt(now + after)
+        });
+        let headers = expires_at.map(|at| BTreeMap::from([("rehop-expires-at".into(), at)])).unwrap_or_default();
+        world.publish_raw(case.name, properties.with_headers(headers.into()), "x");
+        assert!(world.settle(Duration::from_secs(60)), "{}: {world:?}", case.name);
+        world.stop(service);
+        world.pass(Duration::from_secs(10));
+        assert!(world.has_ended(service) && world.error(service).is_none(), "{}: {world:?}", case.name);
+    };
+    std::thread::spawn(run).join().unwrap();
+    seen
+}
+
+/// One line for each attempt, and one for an end without an attempt. What the simulated network takes is left out.
+fn text(seen: &Observed) -> String {
+    let (attempts, mut outcomes) = (seen.attempts.all(), seen.outcomes.all());
+    outcomes.sort_by_key(|(attempt, _)| *attempt);
+    let first = attempts.first().map(|(_, _, at, _)| *at);
+    let line = |(attempt, outcome): &(u32, Outcome)| {
+        let made = attempts.iter().find(|(number, ..)| number == attempt);
+        let after = made.map_or(0, |(_, _, at, _)| (*at - first.unwrap()).as_millis() / 50 * 50);
+        let after = if after == 0 { "0s".to_owned() } else { format!("{after}ms") };
+        let reason = outcome.reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let delay = outcome.delay().map(|delay| format!(" {delay:?}")).unwrap_or_default();
+        let who = if made.is_some() { format!("attempt {attempt}") } else { "no attempt".to_owned() };
+        format!("{who} after {after}: {}{delay}{reason}", outcome.as_str())
+    };
+    outcomes.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_in_virtual_time_makes_the_attempts_that_are_made_on_a_broker_and_no_later() {
+async fn a_chain_on_the_simulated_broker_makes_the_attempts_that_are_made_on_a_real_one_and_no_later() {
     let mut fixture = Fixture::new("chains").await;
     for case in CASES {
-        (case.retry)({
-            let retry = &mut fixture.settings.queue_mut(&fixture.namespace.queue(case.name)).retry;
-            retry.immediate = Some(0);
-            retry.delays = millis([100, 200]);
-            retry
-        });
+        let queue = fixture.namespace.queue(case.name);
+        retry_of(&mut fixture.settings, &queue, case);
     }
     // Queues take turns at the start of a service. 3.10 and 4.0 count a delivery of what is published just as a turn ends.
     fixture.declare().await;
@@ -195,47 +250,27 @@ async fn a_chain_in_virtual_time_makes_the_attempts_that_are_made_on_a_broker_an
             .unwrap();
     }
     let observed: Vec<_> = CASES.iter().map(|_| Observed::default()).collect();
-    let service = CASES
-        .iter()
-        .zip(&observed)
-        .fold(fixture.connect().await, |service, (case, seen)| service.with_consumer(consumer(&fixture, case, seen)));
+    let service = CASES.iter().zip(&observed).fold(fixture.connect().await, |service, (case, seen)| {
+        service.with_consumer(consumer(&fixture.namespace.queue(case.name), case, seen))
+    });
     let run = Running::start(service);
     for (case, seen) in CASES.iter().zip(&observed) {
-        let queue = fixture.namespace.queue(case.name);
-        let started = message(Bytes::from_static(b"x")).queue(&queue).policy(fixture.settings.policy(&queue).unwrap());
-        let started = match case.expires_after {
-            Some(after) => started.deadline(Timestamp::from_millis(now_millis() + after)),
-            None => started,
-        };
-        let last = Log::default();
-        let (script, log) = (case.script, last.clone());
-        let simulated = chain(started, move |message: Message<Bytes>| {
-            log.push(message.is_last_attempt());
-            std::future::ready(script(message.attempt()))
-        })
-        .await;
-        assert_eq!(simulated.to_string(), case.expected, "{}", case.name);
-
-        let mut expected: Vec<_> = simulated.attempts.iter().map(|attempt| (attempt.number, attempt.outcome)).collect();
-        if expected.is_empty() {
-            expected.push((1, simulated.end));
-        }
+        let simulated = simulated(case);
+        assert_eq!(text(&simulated), case.expected, "{}", case.name);
+        let mut expected = simulated.outcomes.all();
+        expected.sort_by_key(|(attempt, _)| *attempt);
         let mut outcomes = seen.outcomes.reaches(expected.len()).await;
         outcomes.sort_by_key(|(attempt, _)| *attempt);
         assert_eq!(outcomes, expected, "{}", case.name);
-        let made = seen.attempts.all();
-        let numbers: Vec<_> = made.iter().map(|(number, hop, _, last)| (*number, *hop, *last)).collect();
-        let simulated_numbers: Vec<_> = simulated
-            .attempts
-            .iter()
-            .zip(last.all())
-            .map(|(attempt, last)| (attempt.number, attempt.hop, last))
-            .collect();
-        assert_eq!(numbers, simulated_numbers, "{}", case.name);
-        for ((.., at, _), attempt) in made.iter().zip(&simulated.attempts) {
-            // The broker is never early; the clocks differ by their resolution.
-            let after = *at - made[0].2 + Duration::from_millis(2);
-            assert!(after >= attempt.at, "{}: attempt {} after {after:?}", case.name, attempt.number);
+        let numbers =
+            |made: &[Made]| made.iter().map(|(number, hop, _, last)| (*number, *hop, *last)).collect::<Vec<_>>();
+        let (made, simulated) = (seen.attempts.all(), simulated.attempts.all());
+        assert_eq!(numbers(&made), numbers(&simulated), "{}", case.name);
+        for ((number, _, at, _), (_, _, planned, _)) in made.iter().zip(&simulated) {
+            // The broker is never early; what the simulated network takes is left out.
+            let (after, planned) =
+                ((*at - made[0].2).as_millis() + 2, (*planned - simulated[0].2).as_millis() / 50 * 50);
+            assert!(after >= planned, "{}: attempt {number} after {after} ms", case.name);
         }
     }
     let summary = run.stop().await;

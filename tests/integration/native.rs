@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Declare, QueueType, WaitStrategy};
-use rehop::{Backoff, Error, Failure, Outcome, Reason};
+use rehop::{Backoff, Error, Failure, Reason};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -309,23 +309,4 @@ async fn a_broker_policy_that_switches_the_delay_off_while_the_service_runs_leav
         let attempts = seen.iter().filter(|(of, _)| of == body.as_bytes()).map(|(_, attempt)| *attempt);
         assert_eq!(attempts.collect::<Vec<_>>(), [1, 2, 3, 4], "{body}");
     }
-}
-
-#[test]
-fn a_chain_of_a_native_policy_has_its_immediate_attempts_once() {
-    let mut settings = rehop::settings::RetrySettings::default();
-    settings.strategy = Some(WaitStrategy::Native);
-    settings.delays = Some(Backoff::Fixed { delay: Duration::from_secs(30), waits: 2 });
-    let policy = rehop::RetryPolicy::new(&settings).unwrap();
-    assert_eq!((policy.max_attempts(), policy.max_deliveries()), (4, 13));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let run = runtime.block_on(rehop::testing::chain(rehop::testing::message(7).policy(policy), |_| async {
-        Err(Failure::transient("no"))
-    }));
-    let outcomes: Vec<_> = run.attempts.iter().map(|attempt| (attempt.number, attempt.hop, attempt.outcome)).collect();
-    let wait = Outcome::Wait(Duration::from_secs(30));
-    assert_eq!(
-        outcomes,
-        [(1, 0, Outcome::Requeue), (2, 0, wait), (3, 1, wait), (4, 2, Outcome::Park(rehop::Reason::Exhausted)),]
-    );
 }

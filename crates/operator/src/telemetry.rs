@@ -7,6 +7,7 @@ use opentelemetry::metrics::Counter;
 use opentelemetry::trace::{Link, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use rehop::Timestamp;
+use rehop::internals::date;
 use rehop::internals::rested::{self, TraceOf};
 use rehop::internals::{Values, attributes as names, cut};
 
@@ -34,7 +35,7 @@ pub(crate) struct About<'a> {
 
 impl RunSpan {
     pub(crate) fn start(about: About<'_>) -> Self {
-        let (tracer, started) = (global::tracer("rehop"), SystemTime::now());
+        let (tracer, started) = (global::tracer("rehop"), date());
         let text = |name, value: &str| KeyValue::new(name, cut(value, MAX_TEXT).to_owned());
         let mut shared = vec![
             KeyValue::new(names::SYSTEM, names::RABBITMQ),
@@ -89,7 +90,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.context.span().end_with_timestamp(SystemTime::now().max(self.started));
+        self.context.span().end_with_timestamp(date().max(self.started));
     }
 }
 
@@ -113,7 +114,7 @@ pub(crate) struct Resting<'a> {
 impl RestTracer {
     /// From when the message came to rest until the broker has confirmed its copy. Also returns the trace headers of the copy.
     pub(crate) fn start(&self, resting: Resting<'_>) -> (RestSpan, Vec<(&'static str, String)>) {
-        let now = SystemTime::now();
+        let now = date();
         // Another host may have written the time.
         let started = resting.since.map_or(now, SystemTime::from).min(now);
         let mut attributes = self.shared.clone();
@@ -147,7 +148,7 @@ impl RestSpan {
 
 impl Drop for RestSpan {
     fn drop(&mut self) {
-        self.context.span().end_with_timestamp(SystemTime::now().max(self.started));
+        self.context.span().end_with_timestamp(date().max(self.started));
     }
 }
 

@@ -8,8 +8,10 @@ use rand::{Rng, SeedableRng};
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::Version;
 
-use crate::network::Weather;
-use crate::scenario::{AttemptPlan, Ending, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
+use crate::network::Conditions;
+use crate::scenario::{
+    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan, ReplayPlan, Scenario,
+};
 
 /// Everything is published, and breaks, within this time. After it comes the quiet.
 const CHAOS: Duration = Duration::from_secs(60);
@@ -23,41 +25,202 @@ const fn secs(secs: u64) -> Duration {
 }
 
 impl Scenario {
-    /// The scenario of this seed: in every fourth, nothing breaks but processes, which some messages kill.
+    /// The scenario of this seed. In every fourth, nothing breaks but processes, which some messages kill. In every sixteenth, the broker's
+    /// ack timeout is shorter than the settings say.
     pub fn draw(seed: u64) -> Self {
         let random = &mut SmallRng::seed_from_u64(seed);
-        if seed % 4 == 3 { Self::of_poison(seed, random) } else { Self::of_faults(seed, random) }
+        let mut scenario = match seed % 16 {
+            3 => Self::of_poison_in_line(seed, random),
+            7 => Self::of_many(seed, random),
+            11 | 15 => Self::of_poison(seed, random),
+            13 => Self::of_short_timeout(seed, random),
+            5 => Self::of_refusals(seed, random),
+            _ => Self::of_faults(seed, random),
+        };
+        for _ in 0..pick(random, &[0, 0, 0, 0, 1, 2]) {
+            scenario.replays.push(replay(random, scenario.queues.len()));
+        }
+        scenario
     }
 
     /// Within the limits in which a message that kills is parked alone.
     fn of_poison(seed: u64, random: &mut SmallRng) -> Self {
         let mut scenario = Self::of_faults(seed, random);
-        scenario.faults.clear();
-        scenario.weather = Weather { latency: millis(random.random_range(1..=3)), ..Weather::default() };
-        scenario.processes = random.random_range(1..=6);
-        for queue in &mut scenario.queues {
-            if queue.strategy == WaitStrategy::InProcess {
-                (queue.strategy, queue.order) = (WaitStrategy::Tiers, Order::None);
-            }
-            queue.delivery_limit = random.random_range(5..=12);
-            queue.immediate = queue.immediate.min(queue.delivery_limit - 3);
-            queue.prefetch = pick(random, &[queue.concurrency, 10, 50, 200]).max(queue.concurrency);
-        }
+        scenario.become_poisoned(random);
         for message in &mut scenario.messages {
-            let ends = pick(random, &[Ending::Succeeds, Ending::Succeeds, Ending::Succeeds, Ending::Kills]);
+            let ends =
+                pick(random, &[AttemptEnd::Succeeds, AttemptEnd::Succeeds, AttemptEnd::Succeeds, AttemptEnd::Kills]);
             let runs = pick(random, &[Duration::ZERO, millis(10), millis(200), secs(1)]);
             (message.attempts, message.deadline) = (vec![AttemptPlan { runs, ends }], None);
         }
         scenario
     }
 
+    /// Nothing breaks but processes, and once at most for another reason than a message.
+    fn become_poisoned(&mut self, random: &mut SmallRng) {
+        self.conditions = Conditions { latency: millis(random.random_range(1..=3)), ..Conditions::default() };
+        self.processes = random.random_range(1..=6);
+        self.faults.clear();
+        if random.random_ratio(1, 6) {
+            let kind =
+                FaultKind::Kill { process: random.random_range(0..self.processes), restart: pick(random, &RESTARTS) };
+            self.faults.push(Fault { at: secs(10).mul_f64(random.random()), kind });
+        }
+        for queue in &mut self.queues {
+            if queue.strategy == WaitStrategy::InProcess {
+                (queue.strategy, queue.order) = (WaitStrategy::Tiers, Order::None);
+            }
+            queue.is_existing = queue.strategy != WaitStrategy::Native && random.random_ratio(1, 3);
+            queue.delivery_limit = random.random_range(5..=12);
+            queue.immediate = queue.immediate.min(queue.delivery_limit - 3);
+            queue.prefetch = pick(random, &[queue.concurrency, 10, 50, 200]).max(queue.concurrency);
+        }
+    }
+
+    /// The same with many messages, in up to three queues: all at once, at a steady rate, or after a pause that leaves every process idle.
+    fn of_many(seed: u64, random: &mut SmallRng) -> Self {
+        let mut scenario = Self::of_faults(seed, random);
+        let (most, version) = (pick(random, &[1, 2, 3]), scenario.version);
+        scenario.queues = (0..most).map(|number| queue(random, version, number)).collect();
+        scenario.become_poisoned(random);
+        for queue in &mut scenario.queues {
+            queue.prefetch = pick(random, &[1, 3, 10, 40, 100, 200]);
+            queue.concurrency = random.random_range(1..=queue.prefetch.min(20));
+            queue.immediate = random.random_range(0..=queue.delivery_limit - 3);
+        }
+        let typical: Vec<_> = scenario.queues.iter().map(|_| millis(pick(random, &[1, 5, 20, 100, 1_000]))).collect();
+        let number = pick(random, &[40, 40, 40, 100, 100, 300]);
+        let (arrival, pause) = (random.random_range(0..3), secs(20).mul_f64(random.random()));
+        let (one_slow_in, one_failing_in) = (pick(random, &[0, 0, 10, 50]), pick(random, &[0, 0, 2, 5]));
+        let before = random.random_range(0..number);
+        let queues = &scenario.queues;
+        let mut many = |number: u32| {
+            let queue = random.random_range(0..queues.len());
+            let at = match arrival {
+                0 => Duration::ZERO,
+                1 => millis(3) * number,
+                _ if number < before => Duration::ZERO,
+                _ => pause,
+            };
+            let is_slow = one_slow_in > 0 && random.random_ratio(1, one_slow_in);
+            let runs = typical[queue].mul_f64(random.random_range(0.5..2.0)) * if is_slow { 30 } else { 1 };
+            let runs = runs.min(secs(15));
+            let fails = if one_failing_in > 0 && random.random_ratio(1, one_failing_in) {
+                random.random_range(0..=queues[queue].immediate as usize)
+            } else {
+                0
+            };
+            let mut attempts = vec![AttemptPlan { runs, ends: AttemptEnd::Requeues }; fails];
+            attempts.push(AttemptPlan { runs, ends: AttemptEnd::Succeeds });
+            MessagePlan { at: secs(1) + at, queue, key: 0, deadline: None, attempts }
+        };
+        scenario.messages = (0..number).map(&mut many).collect();
+        if random.random_ratio(1, 4) {
+            // Nothing kills, so whatever is counted beside the attempts shows.
+            scenario.faults.clear();
+            return scenario;
+        }
+        let (anywhere, near) = (random.random_ratio(1, 3), random.random_range(0..number));
+        for _ in 0..random.random_range(1..=10) {
+            let at = if anywhere { random.random_range(0..number) } else { near + random.random_range(0..20) };
+            let message = &mut scenario.messages[at.min(number - 1) as usize];
+            let runs = pick(random, &[Duration::ZERO, millis(1), millis(10), millis(500), secs(2).mul_f64(0.9)]);
+            message.attempts = vec![AttemptPlan { runs, ends: AttemptEnd::Kills }];
+        }
+        scenario
+    }
+
+    /// One message of an ordered queue kills.
+    fn of_poison_in_line(seed: u64, random: &mut SmallRng) -> Self {
+        let mut scenario = Self::of_faults(seed, random);
+        scenario.queues.truncate(1);
+        scenario.become_poisoned(random);
+        (scenario.consumer_timeout, scenario.enforced_timeout) = (secs(1_800), secs(1_800));
+        let queue = &mut scenario.queues[0];
+        (queue.strategy, queue.order) = (WaitStrategy::InProcess, pick(random, &[Order::RoutingKey, Order::Queue]));
+        queue.delivery_limit = random.random_range(6..=12);
+        queue.immediate = queue.immediate.min(1);
+        let number = random.random_range(5..40);
+        let (keys, every) = (random.random_range(1..=6), pick(random, &[Duration::ZERO, millis(3), millis(300)]));
+        let poison = random.random_range(0..number);
+        let message = |number: u32| {
+            let ends = if number == poison { AttemptEnd::Kills } else { AttemptEnd::Succeeds };
+            let attempts = vec![AttemptPlan { runs: millis(5), ends }];
+            MessagePlan { at: secs(1) + every * number, queue: 0, key: (number % keys) as u8, deadline: None, attempts }
+        };
+        scenario.messages = (0..number).map(message).collect();
+        scenario
+    }
+
+    /// The broker takes messages back sooner than the settings say. On 4.3 only those of queues that somebody else has declared and, if
+    /// they are ordered, from one process: the next one would be active too soon.
+    fn of_short_timeout(seed: u64, random: &mut SmallRng) -> Self {
+        let mut scenario = Self::of_faults(seed, random);
+        scenario.faults.clear();
+        scenario.consumer_timeout = secs(1_800);
+        scenario.enforced_timeout = pick(random, &[secs(15), secs(40)]);
+        for queue in &mut scenario.queues {
+            queue.is_existing = scenario.version == Version::V4_3 && queue.strategy != WaitStrategy::Native;
+            // Some handlers outlive the broker's timeout.
+            queue.handler_timeout = secs(60);
+            if queue.order.is_kept() && queue.is_existing {
+                scenario.processes = 1;
+            }
+        }
+        for message in &mut scenario.messages {
+            message.attempts.retain(|attempt| attempt.ends != AttemptEnd::Kills);
+            if message.attempts.is_empty() {
+                message.attempts.push(AttemptPlan { runs: secs(1), ends: AttemptEnd::Succeeds });
+            }
+            if random.random_ratio(1, 6) {
+                // It ends after the message was taken back.
+                let late = AttemptPlan { runs: scenario.enforced_timeout + secs(2), ends: AttemptEnd::Succeeds };
+                message.attempts.insert(0, late);
+            }
+        }
+        scenario
+    }
+
+    /// On 4.3, existing queues, of which the broker refuses copies for longer than its ack timeout. Nothing that comes again may be lost.
+    fn of_refusals(seed: u64, random: &mut SmallRng) -> Self {
+        let mut scenario = Self::of_faults(seed, random);
+        scenario.version = Version::V4_3;
+        scenario.faults.clear();
+        for queue in &mut scenario.queues {
+            queue.is_existing = queue.strategy != WaitStrategy::Native && !queue.order.is_kept();
+        }
+        if scenario.queues.iter().all(|queue| queue.strategy != WaitStrategy::InProcess) {
+            (scenario.consumer_timeout, scenario.enforced_timeout) = (secs(40), secs(40));
+        }
+        for message in &mut scenario.messages {
+            message.attempts.retain(|attempt| attempt.ends != AttemptEnd::Kills);
+            if message.attempts.is_empty() {
+                message.attempts.push(AttemptPlan { runs: secs(1), ends: AttemptEnd::Succeeds });
+            }
+        }
+        for _ in 0..random.random_range(1..=2) {
+            let (at, lasts) = (CHAOS.mul_f64(random.random()), pick(random, &[secs(20), secs(100), secs(400)]));
+            let queue = random.random_range(0..scenario.queues.len());
+            let full = |place| FaultKind::Full { place, lasts };
+            let kinds = [FaultKind::NoCopies { lasts }, full(Place::Waits), full(Place::Parked(queue))];
+            scenario.faults.push(Fault { at, kind: pick(random, &kinds) });
+        }
+        scenario.faults.sort_by_key(|fault| fault.at);
+        scenario
+    }
+
     fn of_faults(seed: u64, random: &mut SmallRng) -> Self {
         let version = pick(random, &[Version::V3_10, Version::V4_0, Version::V4_3]);
         let processes = pick(random, &[1, 1, 2, 2, 3]);
-        let weather = weather(random);
+        let conditions = conditions(random);
         let count = pick(random, &[1, 1, 2]);
         let queues: Vec<_> = (0..count).map(|number| queue(random, version, number)).collect();
         let mut messages: Vec<_> = (0..random.random_range(3..25)).map(|_| message(random, &queues)).collect();
+        if random.random_ratio(1, 3) {
+            // All at once, so that many of them wait in their processes.
+            let began = CHAOS.mul_f64(random.random::<f64>() * 0.7);
+            messages.iter_mut().for_each(|message| message.at = began + secs(1).mul_f64(random.random()));
+        }
         messages.sort_by_key(|message| message.at);
         let mut faults = Vec::new();
         for _ in 0..pick(random, &[0, 1, 1, 2, 2, 3]) {
@@ -65,24 +228,43 @@ impl Scenario {
         }
         faults.sort_by_key(|fault| fault.at);
         let grace = pick(random, &[secs(5), secs(30)]);
-        let consumer_timeout = pick(random, &[secs(1_800), secs(1_800), secs(600)]);
+        let is_held = queues.iter().any(|queue| queue.strategy == WaitStrategy::InProcess);
+        // What waits in its process needs the time.
+        let shortest = if is_held { secs(600) } else { secs(40) };
+        let consumer_timeout = pick(random, &[secs(1_800), secs(1_800), secs(600), shortest]);
         if consumer_timeout < secs(1_800) {
             faults.iter_mut().for_each(|fault| prolong(random, fault));
         }
-        Self { seed, version, weather, processes, consumer_timeout, grace, queues, messages, faults }
+        Self {
+            seed,
+            version,
+            conditions,
+            processes,
+            restart: pick(random, &RESTARTS),
+            consumer_timeout,
+            enforced_timeout: consumer_timeout,
+            grace,
+            queues,
+            messages,
+            faults,
+            replays: Vec::new(),
+        }
     }
 }
+
+/// After how long a process takes the place of one that was killed.
+const RESTARTS: [Duration; 5] = [millis(1), millis(100), secs(1), secs(3), secs(20)];
 
 fn pick<T: Clone>(random: &mut SmallRng, from: &[T]) -> T {
     from.choose(random).unwrap_or(&from[0]).clone()
 }
 
-fn weather(random: &mut SmallRng) -> Weather {
+fn conditions(random: &mut SmallRng) -> Conditions {
     let latency = pick(random, &[millis(1), millis(1), millis(20)]);
     let slow_per_mille = pick(random, &[0, 0, 5, 50]);
     let slow = pick(random, &[millis(100), secs(2)]);
     let applied_within = pick(random, &[Duration::ZERO, Duration::ZERO, millis(50)]);
-    Weather { latency, slow_per_mille, slow, applied_within }
+    Conditions { latency, slow_per_mille, slow, applied_within }
 }
 
 fn queue(random: &mut SmallRng, version: Version, number: usize) -> QueuePlan {
@@ -99,6 +281,7 @@ fn queue(random: &mut SmallRng, version: Version, number: usize) -> QueuePlan {
     let delays = (0..waits).map(|wait| if strategy == WaitStrategy::Native { delay } else { delay * (1 << wait) });
     QueuePlan {
         name: format!("q{number}"),
+        is_existing: false,
         order,
         strategy,
         concurrency,
@@ -114,32 +297,59 @@ fn message(random: &mut SmallRng, queues: &[QueuePlan]) -> MessagePlan {
     let at = CHAOS.mul_f64(random.random::<f64>() * 0.7);
     let failing = pick(
         random,
-        &[Ending::Fails, Ending::Fails, Ending::Fails, Ending::Requeues, Ending::Panics, Ending::Defers(secs(2))],
+        &[
+            AttemptEnd::Fails,
+            AttemptEnd::Fails,
+            AttemptEnd::Fails,
+            AttemptEnd::Requeues,
+            AttemptEnd::Panics,
+            AttemptEnd::Defers(secs(2)),
+        ],
     );
     let attempt = |random: &mut SmallRng, ends| AttemptPlan {
         runs: pick(random, &[Duration::ZERO, millis(10), millis(200), secs(1), secs(8)]),
         ends,
     };
     let ends = match random.random_range(0..100) {
-        0..55 => vec![Ending::Succeeds],
-        55..65 => vec![failing, Ending::Succeeds],
-        65..75 => vec![failing, failing, failing, Ending::Succeeds],
-        75..83 => vec![Ending::Fails],
-        83..86 => vec![Ending::FailsForGood],
-        86..88 => vec![Ending::Discards],
-        88..91 => vec![Ending::Hangs, Ending::Succeeds],
-        91..94 => vec![Ending::Kills, Ending::Succeeds],
-        94..96 => vec![Ending::Kills],
-        _ => vec![Ending::Panics, Ending::Succeeds],
+        0..55 => vec![AttemptEnd::Succeeds],
+        55..65 => vec![failing, AttemptEnd::Succeeds],
+        65..75 => vec![failing, failing, failing, AttemptEnd::Succeeds],
+        75..83 => vec![AttemptEnd::Fails],
+        83..86 => vec![AttemptEnd::FailsForGood],
+        86..88 => vec![AttemptEnd::Discards],
+        88..91 => vec![AttemptEnd::Hangs, AttemptEnd::Succeeds],
+        91..94 => vec![AttemptEnd::Kills, AttemptEnd::Succeeds],
+        94..96 => vec![AttemptEnd::Kills],
+        _ => vec![AttemptEnd::Panics, AttemptEnd::Succeeds],
     };
     let attempts = ends.into_iter().map(|ends| attempt(random, ends)).collect();
     let deadline = pick(random, &[None, None, None, None, Some(secs(4)), Some(secs(20))]);
     MessagePlan { at, queue: random.random_range(0..queues.len()), key: random.random_range(0..3), deadline, attempts }
 }
 
+/// Some messages are parked at once, others only after all their waits.
+fn replay(random: &mut SmallRng, queues: usize) -> ReplayPlan {
+    let at = secs(10) + secs(110).mul_f64(random.random());
+    let (killed, cut) = (Disturbance::Killed, Disturbance::Cut { connection: random.random_range(0..2) });
+    let disturbed = pick(random, &[None, None, Some(killed), Some(cut)]);
+    let after = secs(2).mul_f64(random.random::<f64>().powi(3));
+    ReplayPlan {
+        at,
+        queue: random.random_range(0..queues),
+        most: pick(random, &[None, None, Some(1), Some(3)]),
+        batches: pick(random, &[vec![5, 10, 100], vec![1, 2], Vec::new()]),
+        in_flight: pick(random, &[100, 1, 3]),
+        disturbed: disturbed.map(|disturbance| (after, disturbance)),
+    }
+}
+
 /// Some of what keeps copies from being published lasts for longer than the broker waits for an ack.
 fn prolong(random: &mut SmallRng, fault: &mut Fault) {
-    if let FaultKind::Alarm { lasts } | FaultKind::NoCopies { lasts } = &mut fault.kind {
+    if let FaultKind::Alarm { lasts }
+    | FaultKind::NoCopies { lasts }
+    | FaultKind::Full { lasts, .. }
+    | FaultKind::SilentLeader { lasts, place: Place::Parked(_) | Place::Waits } = &mut fault.kind
+    {
         *lasts = pick(random, &[*lasts, secs(200), secs(700)]);
     }
 }
@@ -157,8 +367,12 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
     let connection = random.random_range(0..2);
     let short = pick(random, &[millis(100), secs(1), secs(4), secs(15)]);
     let long = pick(random, &[millis(500), secs(3), secs(20), secs(40)]);
-    match random.random_range(0..11) {
-        10 => FaultKind::DeleteEmptyQueues,
+    let queue = random.random_range(0..queues);
+    match random.random_range(0..15) {
+        10 | 14 => FaultKind::DeleteEmptyQueues,
+        11 => FaultKind::Full { place: pick(random, &[Place::Parked(queue), Place::Waits]), lasts: long },
+        12 => FaultKind::NoBodies { lasts: long },
+        13 => FaultKind::SilentLeader { place: pick(random, &[Place::Parked(queue), Place::Waits]), lasts: long },
         0..2 => FaultKind::Cut { process, connection },
         2 => FaultKind::Close { process, connection },
         3 => FaultKind::Silence { process, connection, client: short, broker: long },
@@ -166,7 +380,7 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
         5 => FaultKind::Stop { process },
         6 => FaultKind::Restart { down: short },
         7 => FaultKind::Alarm { lasts: long },
-        8 => FaultKind::SilentLeader { queue: random.random_range(0..queues), lasts: long },
+        8 => FaultKind::SilentLeader { place: Place::Work(queue), lasts: long },
         _ => FaultKind::NoCopies { lasts: long },
     }
 }

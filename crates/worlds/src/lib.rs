@@ -48,9 +48,12 @@
 //! # rehop's own worlds
 //!
 //! A [`Scenario`] follows from a seed: the broker's release, the network, up to six processes, queues of each strategy, messages, what
-//! each attempt does, and what breaks. [`run`] lets the service live through it, and [`check()`] compares what happened with what rehop
+//! each attempt does, what breaks, and which parked messages operators send back. [`run`] lets the service live through it, and [`check()`] compares what happened with what rehop
 //! promises. `make worlds` does this with 100,000 seeds. `make worlds SEED=7` shortens a scenario that breaks a promise, and prints its
 //! [`Story`].
+//!
+//! Operators run the code of `rehop-operator`, which reaches the broker by AMQP alone. What it asks of the management API is not simulated:
+//! policies of a parked queue, the doctor, the page. This needs the feature `replays`, which a service's own tests can leave out.
 //!
 //! # What is not simulated
 //!
@@ -60,19 +63,22 @@
 mod check;
 mod draw;
 mod network;
+mod operator;
 mod process;
 mod record;
+mod run;
 mod scenario;
 mod shrink;
 mod stage;
 mod story;
-mod world;
 
 pub use check::{Promise, Violation, check};
-pub use network::{LateCopy, Process, Weather};
+pub use network::{Conditions, OddCopy, Oddity, Process, Replayed};
 pub use record::{AttemptId, Happened, Recorded};
 pub use rehop_simulator::Version;
-pub use scenario::{AttemptPlan, Ending, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
-pub use stage::{Delivered, Fate, MessageId, Stop, World};
+pub use run::{Outcome, abandon, run};
+pub use scenario::{
+    AttemptEnd, AttemptPlan, Disturbance, Fault, FaultKind, MessagePlan, Place, QueuePlan, ReplayPlan, Scenario,
+};
+pub use stage::{Delivered, Fate, MessageId, ProcessEnd, Stop, World};
 pub use story::Story;
-pub use world::{Outcome, abandon, run};

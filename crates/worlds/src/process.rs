@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rehop::internals::dial::dialing;
-use rehop::settings::{Order, Settings};
+use rehop::settings::{Declare, Order, QueueType, Settings};
 use rehop::{Backoff, Consumer, Error, Failure, Message, Summary};
 use rehop_simulator::Time;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::network::{Dialer, Network, Process};
 use crate::record::{AttemptId, Happened, Recorded};
-use crate::scenario::{AttemptPlan, Ending, QueuePlan, Scenario};
+use crate::scenario::{AttemptEnd, AttemptPlan, QueuePlan, Scenario};
 
 /// The header that says which messages are kept in order.
 pub(crate) const KEY: &str = "key";
@@ -69,26 +69,26 @@ impl Shared {
         self.log().dead.contains(&process)
     }
 
-    fn begin(&self, process: Process, message: usize, number: u32) -> (AttemptId, AttemptPlan) {
-        let at = self.now();
+    fn begin(&self, process: Process, message: &Message<usize>) -> (AttemptId, AttemptPlan) {
+        let (at, number, waits, message) = (self.now(), message.attempt(), message.hop(), **message);
         let queued = self.queued_with(message);
         let mut log = self.log();
         let attempt = AttemptId(log.attempts);
         log.attempts += 1;
         let begun = log.begun[message];
         log.begun[message] += 1;
-        log.events.push(Recorded { at, event: Happened::Began { attempt, process, message, number, queued } });
+        log.events.push(Recorded { at, event: Happened::Began { attempt, process, message, number, waits, queued } });
         let attempts = &self.scenario.messages[message].attempts;
         (attempt, attempts[begun.min(attempts.len() - 1)])
     }
 
-    /// In an ordered queue: what stands in it, and is not parked.
+    /// In an ordered queue: what stands in it, and is neither parked nor sent back by an operator, which puts it behind later ones.
     fn queued_with(&self, message: usize) -> Vec<usize> {
         let QueuePlan { name, order, .. } = &self.scenario.queues[self.scenario.messages[message].queue];
         if !order.is_kept() {
             return Vec::new();
         }
-        self.network.broker(|broker, _| {
+        let queued = self.network.broker(|broker, _| {
             let numbers = |queue: &str| {
                 let view = broker.queue(queue).unwrap_or_default();
                 // What is dead-lettered has left the queue, although its target may not have it yet.
@@ -99,8 +99,9 @@ impl Shared {
                     .collect::<Vec<usize>>()
             };
             let parked = numbers(&format!("{name}.parked"));
-            numbers(name).into_iter().filter(|message| !parked.contains(message)).collect()
-        })
+            numbers(name).into_iter().filter(|message| !parked.contains(message)).collect::<Vec<_>>()
+        });
+        queued.into_iter().filter(|message| !self.network.was_replayed(*message)).collect()
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -121,7 +122,7 @@ struct Running {
 }
 
 impl Running {
-    fn ends(mut self, ending: Ending) {
+    fn ends(mut self, ending: AttemptEnd) {
         self.has_ended = true;
         self.shared.record(Happened::Ended(self.attempt, ending));
     }
@@ -147,6 +148,9 @@ pub(crate) fn settings(scenario: &Scenario) -> Settings {
     settings.ladder.max = Duration::from_secs(60);
     for plan in &scenario.queues {
         let queue = settings.queue_mut(&plan.name);
+        if plan.is_existing {
+            (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+        }
         let retry = &mut queue.retry;
         retry.on_expired = Some(rehop::settings::Ending::Park);
         (retry.delivery_limit, retry.immediate) = (Some(plan.delivery_limit), Some(plan.immediate));
@@ -190,26 +194,26 @@ async fn attempt(shared: Arc<Shared>, process: Process, message: Message<usize>)
     if shared.is_dead(process) {
         return std::future::pending().await;
     }
-    let (attempt, plan) = shared.begin(process, *message, message.attempt());
+    let (attempt, plan) = shared.begin(process, &message);
     let running = Running { shared: shared.clone(), process, attempt, has_ended: false };
     if !plan.runs.is_zero() {
         tokio::time::sleep(plan.runs).await;
     }
     match plan.ends {
-        Ending::Hangs => return std::future::pending().await,
-        Ending::Kills => {
+        AttemptEnd::Hangs => return std::future::pending().await,
+        AttemptEnd::Kills => {
             let _ = shared.kills.send(process);
             return std::future::pending().await;
         }
         ending => running.ends(ending),
     }
     match plan.ends {
-        Ending::Fails => Err(Failure::transient("as planned")),
-        Ending::Requeues => Err(Failure::requeue("as planned")),
-        Ending::FailsForGood => Err(Failure::permanent("as planned")),
-        Ending::Defers(delay) => Err(Failure::defer(delay)),
-        Ending::Discards => Err(Failure::discard("as planned")),
-        Ending::Panics => panic!("as planned"),
-        Ending::Succeeds | Ending::Hangs | Ending::Kills => Ok(()),
+        AttemptEnd::Fails => Err(Failure::transient("as planned")),
+        AttemptEnd::Requeues => Err(Failure::requeue("as planned")),
+        AttemptEnd::FailsForGood => Err(Failure::permanent("as planned")),
+        AttemptEnd::Defers(delay) => Err(Failure::defer(delay)),
+        AttemptEnd::Discards => Err(Failure::discard("as planned")),
+        AttemptEnd::Panics => panic!("as planned"),
+        AttemptEnd::Succeeds | AttemptEnd::Hangs | AttemptEnd::Kills => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use rehop_simulator::Time;
 
 use crate::network::Process;
-use crate::scenario::Ending;
+use crate::scenario::AttemptEnd;
 
 /// An event, and when it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +45,19 @@ pub enum Happened {
         message: usize,
         /// What the service calls this attempt.
         number: u32,
+        /// How often the message has waited, as the service says.
+        waits: u32,
         /// In an ordered queue: the messages that stand in the queue at this moment, and have no copy among the parked ones.
         queued: Vec<usize>,
     },
     /// A handler has come to its end.
-    Ended(AttemptId, Ending),
+    Ended(AttemptId, AttemptEnd),
     /// A handler was dropped before its end.
     Dropped(AttemptId),
+    /// An operator began to replay the parked messages of a queue.
+    ReplayBegan(Process, usize),
+    /// A replay has ended, and says how, or was killed.
+    ReplayEnded(Process, Result<String, String>),
     /// Something broke, or was repaired.
     Fault(String),
     /// Nothing breaks from now on.

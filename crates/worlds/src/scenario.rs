@@ -6,7 +6,7 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::{Time, Version};
 
-use crate::network::Weather;
+use crate::network::Conditions;
 
 /// Everything that is decided before a world begins. The same scenario and seed give the same run, event for event.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,11 +16,15 @@ pub struct Scenario {
     /// The broker's release.
     pub version: Version,
     /// How the network behaves while nothing breaks.
-    pub weather: Weather,
+    pub conditions: Conditions,
     /// How many processes run the service.
     pub processes: usize,
-    /// How long the broker lets a delivery be unsettled, as the service's settings say, too.
+    /// After how long the next process starts where one was killed by a message.
+    pub restart: Duration,
+    /// How long the broker lets a delivery be unsettled, as the service's settings say.
     pub consumer_timeout: Duration,
+    /// The broker's own, if that is shorter. 4.3 obeys it only for queues that somebody else has declared.
+    pub enforced_timeout: Duration,
     /// How long a process that stops may take.
     pub grace: Duration,
     /// The queues that each of them consumes.
@@ -29,6 +33,8 @@ pub struct Scenario {
     pub messages: Vec<MessagePlan>,
     /// What breaks, in the order of the times.
     pub faults: Vec<Fault>,
+    /// What operators send back.
+    pub replays: Vec<ReplayPlan>,
 }
 
 /// How a queue is consumed.
@@ -36,6 +42,8 @@ pub struct Scenario {
 pub struct QueuePlan {
     /// Its name.
     pub name: String,
+    /// Whether somebody else has declared it, without a dead-letter exchange: above its limit the broker deletes a message.
+    pub is_existing: bool,
     /// How its messages wait.
     pub strategy: WaitStrategy,
     /// Whether its messages are kept in order.
@@ -75,12 +83,12 @@ pub struct AttemptPlan {
     /// How long the handler runs.
     pub runs: Duration,
     /// How it ends.
-    pub ends: Ending,
+    pub ends: AttemptEnd,
 }
 
 /// How a handler ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum AttemptEnd {
     /// It succeeds.
     Succeeds,
     /// It fails, and may work later.
@@ -99,6 +107,35 @@ pub enum Ending {
     Hangs,
     /// It ends its process, as an abort does.
     Kills,
+}
+
+/// An operator sends parked messages back to their queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayPlan {
+    /// When.
+    pub at: Time,
+    /// The queue in which they failed.
+    pub queue: usize,
+    /// At most so many of them.
+    pub most: Option<u64>,
+    /// The first batches, as `ReplayRequest` has them; without any, all are sent at once.
+    pub batches: Vec<u32>,
+    /// How many messages may be in flight.
+    pub in_flight: u16,
+    /// After how long the replay is disturbed, and how.
+    pub disturbed: Option<(Duration, Disturbance)>,
+}
+
+/// What happens to an operator's process half-way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disturbance {
+    /// It is killed.
+    Killed,
+    /// One of its connections is cut: the one that consumes, or the one that publishes.
+    Cut {
+        /// Which, in the order in which they were opened.
+        connection: usize,
+    },
 }
 
 /// Something that breaks.
@@ -162,8 +199,20 @@ pub enum FaultKind {
     },
     /// The leader of a queue answers nothing.
     SilentLeader {
-        /// The queue.
-        queue: usize,
+        /// Which queue.
+        place: Place,
+        /// How long.
+        lasts: Duration,
+    },
+    /// Queues are full, and refuse what is published to them.
+    Full {
+        /// Which queues.
+        place: Place,
+        /// How long.
+        lasts: Duration,
+    },
+    /// The broker accepts no message with a body, as after its largest size was set too low.
+    NoBodies {
         /// How long.
         lasts: Duration,
     },
@@ -176,11 +225,25 @@ pub enum FaultKind {
     },
 }
 
+/// Which queues break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The work queue of this number.
+    Work(usize),
+    /// The parked queue of this work queue.
+    Parked(usize),
+    /// All wait queues.
+    Waits,
+}
+
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, version, weather, processes, consumer_timeout, grace, queues, messages, faults } = self;
-        let timeouts = format!("grace {grace:?}, consumer_timeout {consumer_timeout:?}");
-        writeln!(f, "seed {seed}: RabbitMQ {version:?}, {processes} processes, {timeouts}, {weather:?}")?;
+        let Self { seed, version, conditions, processes, grace, queues, messages, faults, replays, .. } = self;
+        let Self { restart, consumer_timeout, enforced_timeout, .. } = self;
+        let timeouts = format!(
+            "restart {restart:?}, grace {grace:?}, consumer_timeout {consumer_timeout:?}, enforced {enforced_timeout:?}"
+        );
+        writeln!(f, "seed {seed}: RabbitMQ {version:?}, {processes} processes, {timeouts}, {conditions:?}")?;
         queues.iter().try_for_each(|queue| writeln!(f, "  {queue:?}"))?;
         for (number, message) in messages.iter().enumerate() {
             let MessagePlan { at, queue, key, deadline, attempts } = message;
@@ -188,6 +251,7 @@ impl fmt::Display for Scenario {
             attempts.iter().try_for_each(|AttemptPlan { runs, ends }| write!(f, " {runs:?} {ends:?},"))?;
             writeln!(f)?;
         }
-        faults.iter().try_for_each(|fault| writeln!(f, "  {:>9.3?} {:?}", fault.at, fault.kind))
+        faults.iter().try_for_each(|fault| writeln!(f, "  {:>9.3?} {:?}", fault.at, fault.kind))?;
+        replays.iter().try_for_each(|replay| writeln!(f, "  {:>9.3?} {replay:?}", replay.at))
     }
 }

@@ -1,8 +1,8 @@
 //! Makes a scenario that breaks a promise as short as it can be while it still breaks it.
 
 use crate::check::{Promise, check};
+use crate::run::run;
 use crate::scenario::Scenario;
-use crate::world::run;
 
 impl Scenario {
     /// The shortest scenario found that breaks the same promise, by leaving out faults, messages and attempts.
@@ -33,6 +33,11 @@ impl Scenario {
         for part in parts(self.faults.len()) {
             let mut scenario = self.clone();
             scenario.faults.drain(part);
+            shorter.push(scenario);
+        }
+        for number in 0..self.replays.len() {
+            let mut scenario = self.clone();
+            scenario.replays.remove(number);
             shorter.push(scenario);
         }
         for (number, message) in self.messages.iter().enumerate() {

@@ -1,14 +1,17 @@
 //! A world for the tests of a service: its own code and handlers, on a simulated broker, in virtual time.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::FutureExt;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
 use rehop::internals::dial::dialing;
@@ -19,8 +22,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::network::{Arrival, Dialer, Network, Process, Weather};
-use crate::world::BEGINNING;
+use crate::network::{Arrival, Conditions, Dialer, Network, Process};
+use crate::run::BEGINNING;
 
 /// A simulated broker, and the processes that a test starts on it.
 ///
@@ -105,6 +108,30 @@ struct Running {
     process: Process,
     task: AbortHandle,
     stop: Option<oneshot::Sender<()>>,
+    /// Once its future has ended: how it failed, if it did.
+    ended: Arc<OnceLock<Option<String>>>,
+}
+
+/// What the future of a process may end with: nothing, or a result, whose error the world reports.
+pub trait ProcessEnd: Send + 'static {
+    /// Why the process failed, if it did.
+    fn error(self) -> Option<String>;
+}
+
+impl ProcessEnd for () {
+    fn error(self) -> Option<String> {
+        None
+    }
+}
+
+impl<T, E> ProcessEnd for Result<T, E>
+where
+    T: Send + 'static,
+    E: fmt::Debug + Send + 'static,
+{
+    fn error(self) -> Option<String> {
+        self.err().map(|error| format!("{error:?}"))
+    }
 }
 
 /// The user by which a world publishes.
@@ -121,7 +148,7 @@ impl World {
     /// When there is another world on this thread, or it runs in a Tokio runtime: a world has a runtime of its own, so its test is a plain
     /// `#[test]`.
     pub fn new(seed: u64) -> Self {
-        Self::of(seed, Version::V4_3, Weather::default())
+        Self::of(seed, Version::V4_3, Conditions::default())
     }
 
     /// A world with this release of RabbitMQ, and this network.
@@ -129,7 +156,7 @@ impl World {
     /// # Panics
     ///
     /// As [`new`](Self::new).
-    pub fn of(seed: u64, version: Version, weather: Weather) -> Self {
+    pub fn of(seed: u64, version: Version, conditions: Conditions) -> Self {
         assert!(
             tokio::runtime::Handle::try_current().is_err(),
             "a world has a Tokio runtime of its own: make its test a plain #[test] instead of #[tokio::test]"
@@ -140,7 +167,7 @@ impl World {
         let seeded = rehop::internals::seed(seed);
         let (network, dated) = {
             let _entered = runtime.enter();
-            let network = Network::new(Broker::new(version), weather, seed);
+            let network = Network::new(Broker::new(version), conditions, seed);
             (network, rehop::internals::simulate(UNIX_EPOCH + BEGINNING))
         };
         Self {
@@ -156,22 +183,27 @@ impl World {
     }
 
     /// Starts a process: it runs from the next time that time passes, and ends with this future, or when it is killed.
+    ///
+    /// If it ends with an error, [`error`](Self::error) has it.
     pub fn start<F, R>(&mut self, process: F) -> Process
     where
         F: FnOnce(Stop) -> R,
-        R: Future + Send + 'static,
+        R: Future<Output: ProcessEnd> + Send + 'static,
     {
         let id = Process(u32::try_from(self.processes.len()).unwrap_or(u32::MAX - 1) + 1);
         let (sender, receiver) = oneshot::channel();
         let dialer = Arc::new(Dialer { network: self.network.clone(), process: id, user: USER.to_owned() });
         let running = process(Stop(receiver));
-        let network = self.network.clone();
+        let (network, ended) = (self.network.clone(), Arc::new(OnceLock::new()));
+        let told = ended.clone();
         let task = self.runtime.spawn(async move {
-            dialing(dialer, running).await;
+            let end = AssertUnwindSafe(dialing(dialer, running)).catch_unwind().await;
+            let error = end.map_or_else(|panic| Some(text_of(&*panic)), ProcessEnd::error);
+            let _ = told.set(error);
             // What it has left behind does nothing any more.
             network.kill(id, Duration::ZERO);
         });
-        self.processes.push(Running { process: id, task: task.abort_handle(), stop: Some(sender) });
+        self.processes.push(Running { process: id, task: task.abort_handle(), stop: Some(sender), ended });
         id
     }
 
@@ -182,6 +214,16 @@ impl World {
     /// When it is no JSON, or nobody declares the queue within a minute.
     pub fn publish(&mut self, queue: &str, message: &impl Serialize) -> MessageId {
         let body = serde_json::to_vec(message).unwrap_or_else(|error| panic!("the message is no JSON: {error}"));
+        let properties = BasicProperties::default().with_content_type(name("application/json")).with_delivery_mode(2);
+        self.publish_raw(queue, properties, body)
+    }
+
+    /// The same with any body and any properties, as another program may publish. If the properties have no `message_id`, it gets one.
+    ///
+    /// # Panics
+    ///
+    /// When nobody declares the queue within a minute.
+    pub fn publish_raw(&mut self, queue: &str, properties: BasicProperties, body: impl Into<Vec<u8>>) -> MessageId {
         for _ in 0..600 {
             if self.on_broker(|broker, _| broker.queue(queue).is_some()) {
                 break;
@@ -190,15 +232,14 @@ impl World {
         }
         assert!(
             self.on_broker(|broker, _| broker.queue(queue).is_some()),
-            "there is no queue {queue:?}: start a service that consumes it, or look why it does not start"
+            "there is no queue {queue:?}: start a service that consumes it{}",
+            self.failures()
         );
         self.published += 1;
-        let id = self.published.to_string();
-        let name = |text: &str| ShortString::try_new(text).unwrap_or_else(|_| panic!("a name has at most 255 bytes"));
-        let properties =
-            BasicProperties::default().with_message_id(name(&id)).with_content_type(name("application/json"));
-        let properties = properties.with_delivery_mode(2);
-        self.on_network(|network| network.publish(ITSELF, name(queue), properties, body));
+        let given = properties.message_id().as_ref().map(ToString::to_string);
+        let id = given.unwrap_or_else(|| self.published.to_string());
+        let properties = properties.with_message_id(name(&id));
+        self.on_network(|network| network.publish(ITSELF, name(queue), properties, body.into()));
         MessageId(id)
     }
 
@@ -213,7 +254,7 @@ impl World {
         while self.now() < until {
             self.pass(Duration::from_secs(1));
             if self.on_broker(|broker, _| {
-                broker.queues().all(|(name, view)| crate::world::is_final(name) || is_empty(&view))
+                broker.queues().all(|(name, view)| crate::run::is_final(name) || is_empty(&view))
             }) {
                 return true;
             }
@@ -241,6 +282,21 @@ impl World {
     /// Whether the future of a process has ended, or it was killed.
     pub fn has_ended(&self, process: Process) -> bool {
         self.processes.iter().any(|running| running.process == process && running.task.is_finished())
+    }
+
+    /// Why a process ended, if it ended with an error or a panic.
+    pub fn error(&self, process: Process) -> Option<&str> {
+        let running = self.processes.iter().find(|running| running.process == process)?;
+        running.ended.get()?.as_deref()
+    }
+
+    /// The errors of all processes that have failed, to follow another text.
+    fn failures(&self) -> String {
+        let failed = self.processes.iter().filter_map(|running| {
+            let error = self.error(running.process)?;
+            Some(format!("; process {} ended: {error}", running.process.0))
+        });
+        failed.collect()
     }
 
     /// Cuts all connections of a process.
@@ -275,6 +331,11 @@ impl World {
     /// The time since the world began.
     pub fn now(&self) -> Time {
         self.on_network(Network::now)
+    }
+
+    /// The date and time of day in this world, as rehop takes it. Worlds begin in November 2023.
+    pub fn date(&self) -> SystemTime {
+        self.on_network(|_| rehop::internals::date())
     }
 
     /// The broker's release.
@@ -321,13 +382,25 @@ impl World {
     }
 }
 
+fn name(text: &str) -> ShortString {
+    ShortString::try_new(text).unwrap_or_else(|_| panic!("a name has at most 255 bytes, unlike {text:?}"))
+}
+
+/// What a panic said.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("it panicked: {}", text.unwrap_or("without a text"))
+}
+
 fn is_empty(view: &QueueView) -> bool {
     view.messages().next().is_none()
 }
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("version", &self.version).finish_non_exhaustive()
+        let errors: Vec<_> =
+            self.processes.iter().filter_map(|of| Some((of.process, self.error(of.process)?))).collect();
+        f.debug_struct("World").field("version", &self.version).field("errors", &errors).finish_non_exhaustive()
     }
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::check::check;
 use crate::record::Recorded;
+use crate::run::Outcome;
 use crate::scenario::Scenario;
-use crate::world::Outcome;
 
 /// Prints a world from its beginning to its end.
 pub struct Story<'a> {

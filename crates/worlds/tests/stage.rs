@@ -2,10 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use rehop::{Consumer, Failure, Message, Settings};
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use rehop::settings::WaitStrategy;
+use rehop::{Backoff, Consumer, Failure, Message, Outcome, Raw, Reason, Settings};
 use rehop_worlds::{Fate, Stop, World};
 
 const fn secs(secs: u64) -> Duration {
@@ -92,6 +97,56 @@ fn a_message_that_always_fails_is_parked() {
     assert_eq!(log.lock().unwrap().len(), 3);
 }
 
+/// The attempts of a message that always fails, by their numbers, and what became of each.
+fn attempts(settings: Settings) -> Vec<(u32, Outcome)> {
+    let (mut world, log) = (World::new(6), Arc::new(Mutex::new(Vec::new())));
+    let attempts = log.clone();
+    world.start(|stop| async move {
+        let fail = |_: Message<u32>| async { Err(Failure::transient("no")) };
+        let consumer = Consumer::new("orders", fail)
+            .on_failure(move |event| attempts.lock().unwrap().push((event.attempt, event.outcome)));
+        rehop::connect_until(&settings, stop).await?.with_consumer(consumer).await
+    });
+    world.publish("orders", &1);
+    assert!(world.settle(secs(3600)), "{world:?}");
+    log.lock().unwrap().clone()
+}
+
+#[test]
+fn a_message_that_waits_in_its_queue_has_its_immediate_attempts_once() {
+    let mut settings = Settings::default();
+    let retry = &mut settings.queue_mut("orders").retry;
+    retry.strategy = Some(WaitStrategy::Native);
+    retry.delays = Some(Backoff::Fixed { delay: secs(30), waits: 2 });
+    let policy = settings.policy("orders").unwrap();
+    assert_eq!((policy.max_attempts(), policy.max_deliveries()), (4, 13));
+    let wait = Outcome::Wait(secs(30));
+    let expected = [(1, Outcome::Requeue), (2, wait), (3, wait), (4, Outcome::Park(Reason::Exhausted))];
+    assert_eq!(attempts(settings), expected);
+}
+
+#[test]
+fn a_message_of_another_program_is_decoded_and_keeps_its_id() {
+    let (mut world, log) = (World::new(7), Log::default());
+    let seen = log.clone();
+    world.start(|stop| async move {
+        let read = move |text: Message<Bytes>| {
+            seen.lock().unwrap().push(format!("{:?} {:?}", text.message_id(), text.body()));
+            async { Ok::<_, Failure>(()) }
+        };
+        let consumer = Consumer::new("orders", read).decode(Raw);
+        rehop::connect_until(&Settings::default(), stop).await?.with_consumer(consumer).await
+    });
+    let expired = (world.date() - secs(1)).duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let header = AMQPValue::LongLongInt(i64::try_from(expired).unwrap());
+    let headers = FieldTable::from(BTreeMap::from([("rehop-expires-at".into(), header)]));
+    let late = world.publish_raw("orders", BasicProperties::default().with_headers(headers), "late");
+    let order = world.publish_raw("orders", BasicProperties::default().with_message_id("a".into()), "text");
+    assert!(world.settle(secs(60)), "{world:?}");
+    assert_eq!(*log.lock().unwrap(), ["Some(\"a\") b\"text\""]);
+    assert_eq!((order.as_str(), world.fate(&late)), ("a", Fate::In("orders.parked".to_owned())));
+}
+
 #[test]
 fn a_process_that_is_asked_to_stop_lets_its_handler_end() {
     let (mut world, log) = (World::new(4), Log::default());
@@ -102,6 +157,26 @@ fn a_process_that_is_asked_to_stop_lets_its_handler_end() {
     world.pass(secs(5));
     assert!(world.has_ended(service));
     assert_eq!(*log.lock().unwrap(), ["charged 7", "receipt 7"]);
+}
+
+async fn panicking(_: Stop) {
+    panic!("no configuration")
+}
+
+#[test]
+fn a_process_that_fails_says_why() {
+    let mut world = World::new(5);
+    let service = world.start(|stop| async move {
+        let mut settings = settings();
+        settings.queue_mut("orders").consume.concurrency = Some(0);
+        rehop::connect_until(&settings, stop).await?.consumer("orders", |_: Message<u32>| async { Ok(()) }).await
+    });
+    let panicking = world.start(panicking);
+    world.pass(secs(1));
+    let error = world.error(service).unwrap();
+    assert!(error.contains("concurrency"), "{error}");
+    assert_eq!(world.error(panicking), Some("it panicked: no configuration"));
+    assert!(format!("{world:?}").contains("concurrency is 0"), "{world:?}");
 }
 
 #[test]
@@ -118,7 +193,11 @@ async fn a_world_inside_a_runtime_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "there is no queue \"nowhere\"")]
+#[should_panic(
+    expected = "there is no queue \"nowhere\": start a service that consumes it; process 1 ended: \"no password\""
+)]
 fn a_message_to_a_queue_that_nobody_declares_is_refused() {
-    World::new(1).publish("nowhere", &1);
+    let mut world = World::new(1);
+    world.start(|_| async { Err::<(), _>("no password") });
+    world.publish("nowhere", &1);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::Version;
 use rehop_worlds::{
-    AttemptPlan, Ending, Fault, FaultKind, Happened, MessagePlan, Outcome, QueuePlan, Scenario, Story, Weather,
+    AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, Outcome, QueuePlan, Scenario, Story,
     abandon, check, run,
 };
 
@@ -19,6 +19,7 @@ const fn secs(secs: u64) -> Duration {
 fn quiet(version: Version, messages: usize, concurrency: u16) -> Scenario {
     let queue = QueuePlan {
         name: "orders".to_owned(),
+        is_existing: false,
         strategy: WaitStrategy::Tiers,
         order: Order::None,
         concurrency,
@@ -28,18 +29,21 @@ fn quiet(version: Version, messages: usize, concurrency: u16) -> Scenario {
         delays: vec![secs(2)],
         handler_timeout: secs(20),
     };
-    let attempts = vec![AttemptPlan { runs: secs(8), ends: Ending::Succeeds }];
+    let attempts = vec![AttemptPlan { runs: secs(8), ends: AttemptEnd::Succeeds }];
     let message = MessagePlan { at: secs(1), queue: 0, key: 0, deadline: None, attempts };
     Scenario {
         seed: 0,
         version,
-        weather: Weather::default(),
+        conditions: Conditions::default(),
         processes: 1,
+        restart: secs(1),
         consumer_timeout: secs(1_800),
+        enforced_timeout: secs(1_800),
         grace: secs(30),
         queues: vec![queue],
         messages: vec![message; messages],
         faults: Vec::new(),
+        replays: Vec::new(),
     }
 }
 
@@ -70,9 +74,11 @@ fn the_same_seed_gives_the_same_run_event_for_event() {
 
 #[test]
 fn a_few_hundred_worlds_keep_every_promise() {
-    for seed in 0..300 {
-        kept(&Scenario::draw(seed));
-    }
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            scope.spawn(move || (0..150).for_each(|number| drop(kept(&Scenario::draw(2 * number + half)))));
+        }
+    });
 }
 
 #[test]
@@ -100,11 +106,62 @@ fn a_service_that_loses_its_connection_while_it_stops_publishes_nothing_twice() 
             vec![fault(3, FaultKind::Stop { process: 0 }), fault(4, FaultKind::Cut { process: 0, connection: 0 })];
         let mut scenario = Scenario { faults, ..quiet(version, 5, 5) };
         for message in &mut scenario.messages {
-            message.attempts.insert(0, AttemptPlan { runs: secs(8), ends: Ending::Fails });
+            message.attempts.insert(0, AttemptPlan { runs: secs(8), ends: AttemptEnd::Fails });
         }
         let outcome = kept(&scenario);
-        let handled = count(&outcome, |event| matches!(event, Happened::Ended(_, Ending::Succeeds)));
+        let handled = count(&outcome, |event| matches!(event, Happened::Ended(_, AttemptEnd::Succeeds)));
         assert_eq!(handled, 5, "each message was handled once");
+    }
+}
+
+/// A line of eight messages takes longer than the ack timeout, so all that is held has to go back before the broker takes it. Beside it,
+/// messages of other keys come without end.
+#[test]
+fn a_busy_ordered_queue_gives_back_in_time_what_a_long_line_holds() {
+    for version in VERSIONS {
+        let mut scenario = quiet(version, 8, 4);
+        scenario.processes = 2;
+        (scenario.consumer_timeout, scenario.enforced_timeout) = (secs(140), secs(140));
+        let queue = &mut scenario.queues[0];
+        (queue.strategy, queue.order) = (WaitStrategy::InProcess, Order::RoutingKey);
+        (queue.immediate, queue.delays) = (0, vec![secs(10)]);
+        let slow = AttemptPlan { runs: secs(19), ends: AttemptEnd::Succeeds };
+        scenario.messages.iter_mut().for_each(|message| message.attempts = vec![slow]);
+        let quick = AttemptPlan { runs: Duration::from_millis(10), ends: AttemptEnd::Succeeds };
+        let quick = |number: u32, key| MessagePlan {
+            at: secs(2) + Duration::from_millis(25) * number,
+            key,
+            attempts: vec![quick],
+            ..scenario.messages[0].clone()
+        };
+        // The line goes on behind them.
+        let mut others: Vec<_> = (0..6_000).map(|number| quick(number, 1 + (number % 2) as u8)).collect();
+        others[200].key = 0;
+        scenario.messages.extend(others);
+        let outcome = kept(&scenario);
+        let last = outcome.events.iter().filter(|event| matches!(event.event, Happened::Began { .. })).last();
+        assert!(last.unwrap().at > secs(150), "{version:?}: the queue is busy for longer than the ack timeout");
+    }
+}
+
+/// More waits here than can be handled before the broker takes it back. If all of it stayed, each message would be late again and again.
+#[test]
+fn what_waits_when_the_broker_takes_messages_back_sooner_than_the_settings_say_is_handled_in_the_end() {
+    for version in VERSIONS {
+        let mut scenario = quiet(version, 300, 1);
+        scenario.enforced_timeout = secs(15);
+        // 4.3 obeys its own timeout only for such queues.
+        scenario.queues[0].is_existing = version == Version::V4_3;
+        scenario.queues[0].prefetch = 100;
+        let quick = AttemptPlan { runs: Duration::from_millis(500), ends: AttemptEnd::Succeeds };
+        scenario.messages.iter_mut().for_each(|message| message.attempts = vec![quick]);
+        let outcome = kept(&scenario);
+        assert!(!outcome.timeouts.is_empty(), "{version:?}: nothing waits for so long");
+        if version != Version::V4_3 {
+            assert_eq!(outcome.timeouts.len(), 1, "{version:?}: the first channel that is closed names the timeout");
+        }
+        let handled = count(&outcome, |event| matches!(event, Happened::Ended(_, AttemptEnd::Succeeds)));
+        assert!(handled >= 300 && outcome.queues["orders.parked"].messages().next().is_none(), "{version:?}");
     }
 }
 
@@ -114,7 +171,8 @@ fn a_runtime_may_end_while_hundreds_of_deliveries_wait() {
     scenario.queues[0].prefetch = 1_000;
     // Proven quickly, so that the window opens wide; then one that never ends.
     for (number, message) in scenario.messages.iter_mut().enumerate() {
-        let (runs, ends) = if number < 900 { (Duration::ZERO, Ending::Succeeds) } else { (secs(1), Ending::Hangs) };
+        let (runs, ends) =
+            if number < 900 { (Duration::ZERO, AttemptEnd::Succeeds) } else { (secs(1), AttemptEnd::Hangs) };
         message.attempts = vec![AttemptPlan { runs, ends }];
     }
     abandon(&scenario, secs(10)).unwrap();

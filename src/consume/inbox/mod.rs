@@ -31,10 +31,10 @@
 //!
 //! # What is guaranteed, and its limits
 //!
-//! The model in `inbox/model/` drives this code: up to 6 processes, 3 queues, 400 messages and 10 messages that kill their
+//! The worlds in `crates/worlds/` run this code in whole services: up to 6 processes, 3 queues, 300 messages and 10 messages that kill their
 //! process within 2 s of their start, prefetch 1 to 200, a delivery limit of 5 to 12 and `immediate` at most the limit less 3,
 //! at most 3 ms from the broker, no lost channels, and no waits in the process.
-//! No other message was parked in any world that was tried (`make inputs`), and none was held for longer than the broker's ack timeout.
+//! No other message was parked in any world that was tried (`make worlds`), and none was held for longer than the broker's ack timeout.
 //!
 //! In other worlds channels are lost, messages wait in their process, queues are ordered, and the broker refuses copies for longer than
 //! its ack timeout: there each message ends, and none of an ordered queue starts before an earlier one with its key was handled or parked.
@@ -52,8 +52,7 @@
 //! - more processes than the delivery limit, each with an open window when the first one dies;
 //! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
 //!   10 s, and for longer the more often it came back, but not forever;
-//! - a broker that is further away: a process may open its window with a fresh message before what came back is delivered (about one
-//!   world in 12,000 with 20 ms);
+//! - a broker that is further away: a process may open its window with a fresh message before what came back is delivered;
 //! - waits in the process: they stop the other queues for no more than 10 s in 70, so a crash by another message may charge what waits;
 //! - repeated deaths for other reasons, or lost channels: they charge messages, and there is no culprit to isolate.
 //!
@@ -61,8 +60,6 @@
 
 mod ending;
 mod lines;
-#[cfg(test)]
-mod model;
 mod pace;
 mod proof;
 mod queue_inbox;

@@ -7,7 +7,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::model::{Deleted, EXCHANGES, LATENCY, Mood, Nature, Plan, Scenario, Weather, World};
-use crate::inputs::worlds;
+use crate::inputs::models;
 
 fn mood() -> impl Strategy<Value = Mood> {
     prop_oneof![
@@ -87,7 +87,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(worlds(200))]
+    #![proptest_config(models(200))]
 
     /// The model itself checks, at each step, that only what is stored is reported as confirmed, once; that nothing is sent for
     /// nobody, or while it is under way; that what was refused rests as long as it must; that nothing is sent on a connection before the

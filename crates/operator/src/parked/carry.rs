@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, OptionFuture};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
@@ -182,9 +182,9 @@ impl<'a> Carrier<'a> {
             }
             if let Some(Ready { message, .. }) = &ready {
                 let room = under_way.has_room(self.job.in_flight, message.size) && !self.state.is_paused;
-                match self.ramp.next(started, &self.book.fates, now) {
+                match self.ramp.next(started, &self.book.fates, now.into_std()) {
                     Next::Stop(_) => break RoundEnd::Done,
-                    Next::Watch(until) => wake = wake.min(until),
+                    Next::Watch(until) => wake = wake.min(until.into()),
                     Next::Send { is_canary } => match self.state.send_at.filter(|at| *at > now) {
                         Some(at) => wake = wake.min(at),
                         None if room => {
@@ -235,7 +235,7 @@ impl<'a> Carrier<'a> {
                         }
                     }
                 },
-                () = sleep_until(wake.into()) => {}
+                () = sleep_until(wake) => {}
             }
         };
         if let Some(ready) = ready {
@@ -317,7 +317,7 @@ impl<'a> Carrier<'a> {
                     self.note(&delivery);
                     until = Instant::now() + silence;
                 }
-                () = sleep_until(until.min(tick).into()) => {
+                () = sleep_until(until.min(tick)) => {
                     if Instant::now() >= until {
                         break;
                     }

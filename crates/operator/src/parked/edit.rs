@@ -1,12 +1,12 @@
 //! Sends one message back with another body, and keeps the original among the discarded ones.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lapin::Confirmation;
 use lapin::types::AMQPValue;
 use serde::Serialize;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 
 use crate::parked::audit::selection;
 use crate::parked::copies::{Copy, Immovable, Move, Numbered};
@@ -180,7 +180,7 @@ impl Parked {
                 biased;
                 () = &mut stop => break,
                 delivery = stream.next() => drop(book.note(&delivery)),
-                () = sleep_until(until.into()) => break,
+                () = sleep_until(until) => break,
             }
         }
         Ok(Edited { run: session.run.clone(), destination, fates: book.fates })
@@ -199,7 +199,7 @@ impl Parked {
         let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
         for seen in 0..depth {
             look.prepare(depth - seen).await?;
-            let held = look.next(&mut stop, until.into()).await?.ok_or_else(|| missing(seen))?;
+            let held = look.next(&mut stop, until).await?.ok_or_else(|| missing(seen))?;
             let mut message = self.interpreter.read(Raw::of(&held.delivery), 0);
             if message.chain != request.chain {
                 look.keep(&held);

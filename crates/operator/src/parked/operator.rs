@@ -2,10 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use tokio::time::Instant;
 
 use crate::parked::detail::Shown;
 use crate::parked::error::ParkedError;
@@ -186,7 +187,7 @@ impl Parked {
         while seen < wanted && Instant::now() < until {
             let next = async {
                 look.prepare(wanted - seen).await?;
-                look.next(&mut *stop, until.into()).await
+                look.next(&mut *stop, until).await
             };
             let held = match next.await {
                 Ok(Some(held)) => held,

@@ -1,7 +1,9 @@
 //! Which of the queues that messages are to go to exist: work queues, and those that a restore brings messages back to.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::parked::session::Session;
 use rehop::Error;

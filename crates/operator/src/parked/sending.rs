@@ -1,6 +1,8 @@
 //! What happens to one message that is moved: from its selection to its ack.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::parked::carry::{Carrier, MAX_KINDS, Ready};
 use crate::parked::copies::{Immovable, Move, Numbered};

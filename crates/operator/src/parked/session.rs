@@ -1,11 +1,12 @@
 //! One operation's connections, and the lock that keeps a second operator away.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lapin::ErrorKind;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
+use tokio::time::Instant;
 
 use crate::parked::error::ParkedError;
 use rehop::Error;
@@ -16,6 +17,7 @@ use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
 use rehop::internals::look_at;
 use rehop::internals::open_confirming;
+use rehop::internals::random;
 use rehop::internals::short;
 use rehop::settings::BrokerSettings;
 
@@ -57,7 +59,7 @@ async fn close(consuming: Arc<Link>, publishing: Arc<Link>) {
 
 impl Session {
     pub(super) async fn open(broker: &BrokerSettings, names: &Names, queue: &str) -> Result<Self, ParkedError> {
-        let run = format!("{:012x}", rand::random::<u64>() >> 16);
+        let run = format!("{:012x}", random::<u64>() >> 16);
         let link = |purpose: &str| Arc::new(Link::new(format!("rehop parked {purpose} {run}"), broker.clone()));
         let links = Links { consuming: link("consuming"), publishing: link("publishing") };
         let limit = links.consuming.answer_timeout();

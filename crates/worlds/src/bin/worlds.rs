@@ -69,13 +69,22 @@ fn tell(seed: u64) -> ExitCode {
 /// After so many broken promises, further worlds say little.
 const ENOUGH: usize = 100;
 
+/// A world that takes longer than this does not end: something asks for the time again and again, which therefore does not pass.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The broken promises that were found, by seed, each with the time that it took to find it.
+type Found = BTreeMap<Option<Promise>, Vec<(u64, Duration, String)>>;
+
 fn run_all(first: u64, worlds: u64) -> ExitCode {
     let began = Instant::now();
     let (next, finished) = (AtomicU64::new(0), AtomicU64::new(0));
-    let found = Mutex::new(BTreeMap::<Option<Promise>, Vec<(u64, String)>>::new());
+    let found = Mutex::new(Found::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let present: Vec<_> = (0..threads).map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
+        for present in &present {
+            let (next, finished, found) = (&next, &finished, &found);
+            scope.spawn(move || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let failed =
@@ -84,29 +93,43 @@ fn run_all(first: u64, worlds: u64) -> ExitCode {
                         next.store(worlds, Ordering::Relaxed);
                         return;
                     }
+                    *present.lock().unwrap_or_else(PoisonError::into_inner) = Some((first + number, Instant::now()));
                     let broken = broken(first + number);
+                    *present.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     finished.fetch_add(1, Ordering::Relaxed);
                     for (promise, what) in broken {
                         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                        found.entry(promise).or_default().push((first + number, what));
+                        found.entry(promise).or_default().push((first + number, began.elapsed(), what));
                     }
                 }
             });
         }
-        scope.spawn(|| show_progress(&next, worlds, began));
+        scope.spawn(|| show_progress(&next, worlds, began, &present));
     });
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     report(&found, finished.into_inner(), began.elapsed())
 }
 
-/// A line that changes on a terminal, and a line each minute elsewhere.
-fn show_progress(next: &AtomicU64, worlds: u64, began: Instant) {
+/// Since when a thread has run the world of this seed.
+type Present = Mutex<Option<(u64, Instant)>>;
+
+/// A line that changes on a terminal, and a line each minute elsewhere. Ends the program if a world does not end.
+fn show_progress(next: &AtomicU64, worlds: u64, began: Instant, present: &[Present]) {
     let is_terminal = stderr().is_terminal();
     let every = if is_terminal { 1 } else { 60 };
     for second in 1.. {
         std::thread::sleep(Duration::from_secs(1));
+        for present in present {
+            let present = *present.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((seed, since)) = present
+                && since.elapsed() > LONGEST
+            {
+                let _ = writeln!(stdout(), "FAILED: the world of seed {seed} does not end: its time stands still");
+                std::process::exit(1);
+            }
+        }
         let done = next.load(Ordering::Relaxed).min(worlds);
-        if done == worlds {
+        if done == worlds && present.iter().all(|of| of.lock().unwrap_or_else(PoisonError::into_inner).is_none()) {
             return;
         }
         if second % every == 0 {
@@ -117,13 +140,14 @@ fn show_progress(next: &AtomicU64, worlds: u64, began: Instant) {
     }
 }
 
-fn report(found: &BTreeMap<Option<Promise>, Vec<(u64, String)>>, worlds: u64, took: Duration) -> ExitCode {
+fn report(found: &Found, worlds: u64, took: Duration) -> ExitCode {
     let mut out = stdout().lock();
     for (promise, cases) in found {
-        let seeds: BTreeSet<_> = cases.iter().map(|(seed, _)| *seed).collect();
+        let seeds: BTreeSet<_> = cases.iter().map(|(seed, ..)| *seed).collect();
+        let soonest = cases.iter().map(|(_, after, _)| after.as_secs_f64()).fold(f64::MAX, f64::min);
         let promise = promise.map_or_else(|| "no outcome".to_owned(), |promise| format!("{promise:?}"));
-        let _ = writeln!(out, "FAILED: {promise}, in {} of {worlds} worlds", seeds.len());
-        for (seed, what) in cases.iter().take(3) {
+        let _ = writeln!(out, "FAILED: {promise}, in {} of {worlds} worlds, first after {soonest:.1} s", seeds.len());
+        for (seed, _, what) in cases.iter().take(3) {
             let _ = writeln!(out, "  seed {seed}: {what}");
         }
         if let Some(seed) = seeds.first() {

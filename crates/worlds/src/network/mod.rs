@@ -13,19 +13,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use lapin::types::ShortString;
-use rehop_simulator::{Broker, ConnectionId, Time};
+use lapin::types::{FieldTable, ShortString};
+use rehop_simulator::{Broker, ConnectionId, Method, Time};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use dialer::Dialer;
 pub(crate) use state::Arrival;
 use state::State;
-pub use state::{LateCopy, Weather};
+pub use state::{Conditions, OddCopy, Oddity, Replayed};
 
 /// A process of a world: one run of a service or a tool, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process(pub u32);
+
+impl Process {
+    /// The first number of an operator's process. Services begin at 1.
+    const FIRST_OPERATOR: u32 = 1_000_000;
+
+    /// The process of a scenario's replay.
+    pub(crate) fn operator(number: usize) -> Self {
+        Self(Self::FIRST_OPERATOR + u32::try_from(number).unwrap_or(0))
+    }
+
+    /// Whether it handles messages.
+    pub(crate) fn is_service(self) -> bool {
+        self.0 > 0 && !self.is_operator()
+    }
+
+    /// Whether it replays messages instead of handling them.
+    pub(crate) fn is_operator(self) -> bool {
+        self.0 >= Self::FIRST_OPERATOR
+    }
+}
 
 /// The network and the broker at its other end. It belongs to the runtime in which it was made, and ends with it.
 #[derive(Clone)]
@@ -39,9 +59,9 @@ struct Shared {
 }
 
 impl Network {
-    /// Connects processes to this broker. What the weather leaves open follows from the seed.
-    pub(crate) fn new(broker: Broker, weather: Weather, seed: u64) -> Self {
-        let state = Mutex::new(State::new(broker, weather, seed));
+    /// Connects processes to this broker. What the conditions leave open follows from the seed.
+    pub(crate) fn new(broker: Broker, conditions: Conditions, seed: u64) -> Self {
+        let state = Mutex::new(State::new(broker, conditions, seed));
         let network = Self(Arc::new(Shared { state, epoch: Instant::now(), sooner: Notify::new() }));
         let pumped = network.clone();
         tokio::spawn(async move { pumped.pump().await });
@@ -90,12 +110,43 @@ impl Network {
 
     /// Publishes a message to a queue, as a process without rehop would.
     pub(crate) fn publish(&self, process: Process, queue: ShortString, properties: BasicProperties, body: Vec<u8>) {
-        self.change(|state, now| state.publish_plainly(process, queue, properties, body, now));
+        let (exchange, properties) = (ShortString::default(), Box::new(properties));
+        let publish = Method::Publish { exchange, routing_key: queue, is_mandatory: false, properties, body };
+        self.change(|state, now| state.do_plainly(process, publish, now));
     }
 
-    /// The copies that were sent although the channel of their original was gone, since the last call.
-    pub(crate) fn take_late_copies(&self) -> Vec<LateCopy> {
-        self.change(|state, _| state.take_late_copies())
+    /// Declares a durable queue, as somebody without rehop would.
+    pub(crate) fn declare(&self, process: Process, queue: &str, arguments: FieldTable) {
+        let queue = ShortString::try_new(queue).unwrap_or_default();
+        let declare = Method::DeclareQueue {
+            queue,
+            is_passive: false,
+            is_durable: true,
+            is_exclusive: false,
+            is_auto_delete: false,
+            arguments,
+        };
+        self.change(|state, now| state.do_plainly(process, declare, now));
+    }
+
+    /// When the broker enforced its ack timeout, as far as processes have heard of it.
+    pub(crate) fn timeouts(&self) -> Vec<Time> {
+        self.lock().timeouts.clone()
+    }
+
+    /// The copies that should not have been sent as they were, since the last call.
+    pub(crate) fn take_odd_copies(&self) -> Vec<OddCopy> {
+        self.change(|state, _| state.take_odd_copies())
+    }
+
+    /// Every message that an operator has sent back so far.
+    pub(crate) fn replays(&self) -> Vec<Replayed> {
+        self.lock().replays().to_vec()
+    }
+
+    /// Whether an operator has sent this message back.
+    pub(crate) fn was_replayed(&self, message: usize) -> bool {
+        self.lock().replays().iter().any(|replayed| replayed.message == message)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State, Time) -> T) -> T {

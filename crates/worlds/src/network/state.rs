@@ -9,6 +9,8 @@ use lapin::types::ShortString;
 use lapin::{BasicProperties, Confirmation, Error};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rehop::internals::at_rest::{self, AtRest};
+use rehop::internals::names::EXPIRES_AT;
 use rehop_simulator::{self as simulator, Broker, ChannelNumber, ConnectionId, Event, Method, Sent, Time};
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,7 +18,7 @@ use super::{Process, errors};
 
 /// How the network behaves while nothing breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Weather {
+pub struct Conditions {
     /// How long a frame travels at most.
     pub latency: Duration,
     /// How many of a thousand frames are held up.
@@ -28,13 +30,19 @@ pub struct Weather {
     pub applied_within: Duration,
 }
 
-impl Default for Weather {
+impl Default for Conditions {
     /// A quick network, and a broker that applies everything at once.
     fn default() -> Self {
         let none = Duration::ZERO;
         Self { latency: Duration::from_millis(1), slow_per_mille: 0, slow: none, applied_within: none }
     }
 }
+
+/// Frames that are sent at once are read at once, if they travel no longer than this.
+const TOGETHER_WITHIN: Duration = Duration::from_millis(3);
+
+/// A copy tells no more failures than this.
+const MOST_FAILURES_TOLD: usize = 10;
 
 /// The most channels of a connection, as RabbitMQ has it by default.
 pub(super) const CHANNEL_MAX: u16 = 2047;
@@ -44,7 +52,7 @@ pub(super) type Answer = lapin::Result<Event>;
 pub(super) struct State {
     pub(super) broker: Broker,
     pub(super) sleeping_until: Option<Time>,
-    weather: Weather,
+    conditions: Conditions,
     random: SmallRng,
     under_way: BinaryHeap<Reverse<Parcel>>,
     parcels: u64,
@@ -53,9 +61,13 @@ pub(super) struct State {
     killed: Vec<Process>,
     /// Where each message was delivered to each process last.
     delivered: HashMap<(Process, String), Place>,
-    /// Copies that were sent although the channel of their original was gone.
-    late_copies: Vec<LateCopy>,
+    /// Copies that should not have been sent as they were.
+    odd_copies: Vec<OddCopy>,
+    /// What operators have sent back.
+    replays: Vec<Replayed>,
     pub(super) arrivals: Vec<Arrival>,
+    /// When processes heard that the broker had enforced its ack timeout.
+    pub(super) timeouts: Vec<Time>,
 }
 
 /// A delivery that has arrived.
@@ -70,17 +82,50 @@ pub(crate) struct Arrival {
 /// A channel, by its connection, its number, and what tells it from others of that number.
 type Place = (ConnectionId, ChannelNumber, u64);
 
-/// A copy that a process sent after it had lost the channel that brought the original, so that the broker has two.
+/// A copy that a process should not have sent as it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LateCopy {
+pub struct OddCopy {
     /// When it was sent.
     pub sent: Time,
-    /// When the process had lost the channel.
-    pub lost: Time,
     /// Who sent it.
     pub process: Process,
     /// The message.
     pub message: String,
+    /// What is odd about it.
+    pub oddity: Oddity,
+}
+
+/// What is odd about a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Oddity {
+    /// The process had lost the channel that brought the original, so that the broker has two.
+    AfterLoss {
+        /// When.
+        lost: Time,
+    },
+    /// The broker had said that it reads nothing on this connection. lapin keeps the copy and sends it later, even if it is given up
+    /// meanwhile.
+    WhileBlocked,
+    /// It tells fewer failures than the message had.
+    WithoutHistory {
+        /// How often the message has waited, as the copy says.
+        waits: u32,
+        /// How many failures the copy tells.
+        failures: usize,
+        /// Whether it says that an attempt has just failed.
+        has_failed: bool,
+    },
+}
+
+/// A message that an operator has sent back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replayed {
+    /// When.
+    pub at: Time,
+    /// By which replay.
+    pub process: Process,
+    /// The message.
+    pub message: usize,
 }
 
 /// Something that travels. Parcels that are due at the same time arrive in the order in which they were sent.
@@ -109,6 +154,8 @@ pub(super) struct End {
     /// When the client noticed that channels had ended, by their keys.
     lost_channels: HashMap<u64, Time>,
     pub(super) is_blocked: bool,
+    /// When the client heard of it last.
+    blocked_at: Time,
     /// Nothing passes.
     is_silent: bool,
     /// The broker knows nothing of it any more.
@@ -120,6 +167,8 @@ pub(super) struct End {
     held: VecDeque<(ChannelNumber, Method)>,
     last_up: Time,
     last_down: Time,
+    /// When the broker sent something last.
+    sent_down: Option<Time>,
 }
 
 /// The client's end of a channel.
@@ -144,10 +193,10 @@ pub(super) struct ChannelEnd {
 }
 
 impl State {
-    pub(super) fn new(broker: Broker, weather: Weather, seed: u64) -> Self {
+    pub(super) fn new(broker: Broker, conditions: Conditions, seed: u64) -> Self {
         Self {
             broker,
-            weather,
+            conditions,
             random: SmallRng::seed_from_u64(seed),
             sleeping_until: None,
             under_way: BinaryHeap::new(),
@@ -155,8 +204,10 @@ impl State {
             ends: BTreeMap::new(),
             killed: Vec::new(),
             delivered: HashMap::new(),
-            late_copies: Vec::new(),
+            odd_copies: Vec::new(),
+            replays: Vec::new(),
             arrivals: Vec::new(),
+            timeouts: Vec::new(),
         }
     }
 
@@ -166,7 +217,7 @@ impl State {
 
     /// How long a frame travels.
     pub(super) fn latency(&mut self) -> Duration {
-        let Weather { latency, slow, slow_per_mille, .. } = self.weather;
+        let Conditions { latency, slow, slow_per_mille, .. } = self.conditions;
         let quick = latency.mul_f64(self.random.random());
         if slow_per_mille > 0 && self.random.random_ratio(slow_per_mille, 1_000) {
             return quick + slow.mul_f64(self.random.random());
@@ -194,6 +245,7 @@ impl State {
             lost: None,
             lost_channels: HashMap::new(),
             is_blocked: false,
+            blocked_at: Time::ZERO,
             is_silent: false,
             is_forgotten: false,
             channels: BTreeMap::new(),
@@ -202,6 +254,7 @@ impl State {
             held: VecDeque::new(),
             last_up: Time::ZERO,
             last_down: Time::ZERO,
+            sent_down: None,
         };
         self.ends.insert(connection, end);
     }
@@ -225,9 +278,9 @@ impl State {
         let latency = self.latency();
         let applied = match method {
             Method::Ack { .. } | Method::Reject { .. } | Method::Nack { .. }
-                if !self.weather.applied_within.is_zero() =>
+                if !self.conditions.applied_within.is_zero() =>
             {
-                self.weather.applied_within.mul_f64(self.random.random())
+                self.conditions.applied_within.mul_f64(self.random.random())
             }
             _ => Duration::ZERO,
         };
@@ -279,7 +332,7 @@ impl State {
         if channel.error.is_some() || channel.is_closing {
             return Err(channel.error.clone().unwrap_or_else(errors::channel_is_closed));
         }
-        self.note_copy(connection, &method, now);
+        self.note_publish(connection, &method, now);
         let channel = self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
         let confirm = channel.is_confirming.then(|| {
             channel.published += 1;
@@ -291,44 +344,52 @@ impl State {
         Ok(confirm)
     }
 
-    /// Publishes to a queue on a connection that is gone right after.
-    pub(super) fn publish_plainly(
-        &mut self,
-        process: Process,
-        queue: ShortString,
-        properties: BasicProperties,
-        body: Vec<u8>,
-        now: Time,
-    ) {
+    /// Does something on a connection that is gone right after.
+    pub(super) fn do_plainly(&mut self, process: Process, method: Method, now: Time) {
         let Some(connection) = self.broker.connect(now, "guest") else { return };
         self.opened(connection, process);
-        let (exchange, properties) = (ShortString::default(), Box::new(properties));
         self.broker.receive(now, connection, 1, Method::OpenChannel);
-        let publish = Method::Publish { exchange, routing_key: queue, is_mandatory: false, properties, body };
-        self.broker.receive(now, connection, 1, publish);
+        self.broker.receive(now, connection, 1, method);
         self.forget(connection, now);
     }
 
-    /// Remembers a copy that comes too late.
-    fn note_copy(&mut self, connection: ConnectionId, method: &Method, now: Time) {
+    /// Remembers a replayed message, and a copy that should not have been sent as it is.
+    fn note_publish(&mut self, connection: ConnectionId, method: &Method, now: Time) {
         let Method::Publish { properties, .. } = method else { return };
         let Some(message) = properties.message_id().as_ref().map(ToString::to_string) else { return };
-        let Some(process) = self.ends.get(&connection).map(|end| end.process) else { return };
-        let Some((connection, number, key)) = self.delivered.get(&(process, message.clone())).copied() else { return };
-        let lost = self.ends.get(&connection).and_then(|end| match &end.lost {
-            Some(lost) => Some(*lost),
-            None => match end.channels.get(&number).filter(|channel| channel.key == key) {
-                Some(_) => None,
-                None => end.lost_channels.get(&key).copied(),
-            },
-        });
-        if let Some(lost) = lost {
-            self.late_copies.push(LateCopy { sent: now, lost, process, message });
+        let Some(end) = self.ends.get(&connection) else { return };
+        // What was decided at the same moment may still be sent.
+        let (process, is_blocked) = (end.process, end.is_blocked && end.blocked_at < now);
+        if process.is_operator() {
+            // An operator's messages are numbered by their ids.
+            self.replays.extend(message.parse().ok().map(|message| Replayed { at: now, process, message }));
+            return;
+        }
+        let lost = self.lost(process, &message).map(|lost| Oddity::AfterLoss { lost });
+        // A publisher's caller waits for its message, so nobody gives it up meanwhile.
+        let blocked = (is_blocked && process.is_service()).then_some(Oddity::WhileBlocked);
+        for oddity in [lost, blocked, without_history(properties)].into_iter().flatten() {
+            self.odd_copies.push(OddCopy { sent: now, process, message: message.clone(), oddity });
         }
     }
 
-    pub(super) fn take_late_copies(&mut self) -> Vec<LateCopy> {
-        std::mem::take(&mut self.late_copies)
+    /// When the process lost the channel that brought this message, if it has.
+    fn lost(&self, process: Process, message: &str) -> Option<Time> {
+        let (connection, number, key) = self.delivered.get(&(process, message.to_owned())).copied()?;
+        let end = self.ends.get(&connection)?;
+        match (&end.lost, end.channels.get(&number).filter(|channel| channel.key == key)) {
+            (Some(lost), _) => Some(*lost),
+            (None, Some(_)) => None,
+            (None, None) => end.lost_channels.get(&key).copied(),
+        }
+    }
+
+    pub(super) fn take_odd_copies(&mut self) -> Vec<OddCopy> {
+        std::mem::take(&mut self.odd_copies)
+    }
+
+    pub(super) fn replays(&self) -> &[Replayed] {
+        &self.replays
     }
 
     /// Opens the client's end of a channel, on the lowest number that is free.
@@ -436,8 +497,13 @@ impl State {
         let sent: Vec<_> = self.broker.sent().collect();
         for sent in sent {
             let latency = self.latency();
+            // What a near broker sends at once arrives at once.
+            let is_split = self.conditions.latency > TOGETHER_WITHIN && self.random.random_ratio(1, 4);
             let Some(end) = self.ends.get_mut(&sent.connection) else { continue };
-            end.last_down = end.last_down.max(now + latency);
+            let is_next = std::mem::replace(&mut end.sent_down, Some(now)) == Some(now);
+            if !is_next || is_split || latency > self.conditions.latency {
+                end.last_down = end.last_down.max(now + latency);
+            }
             let due = end.last_down;
             self.push(due, Load::ToClient(sent));
         }
@@ -490,6 +556,13 @@ impl State {
                         self.arrivals.push(Arrival { at: now, process, message: message.clone(), is_redelivered });
                         self.delivered.insert((process, message), place);
                     }
+                    // 4.3 says only that it has cancelled, as it does when a queue is deleted.
+                    let is_timeout = match &sent.event {
+                        Event::Closed { text, .. } => text.contains("delivery acknowledgement on channel"),
+                        Event::Cancelled { .. } => true,
+                        _ => false,
+                    };
+                    self.timeouts.extend(is_timeout.then_some(now));
                     let is_unblocked = end.receive(sent, now);
                     if is_unblocked {
                         self.release_held(now);
@@ -557,7 +630,7 @@ impl End {
             (0, Event::Closed { code, text }) => self.fail(&errors::closed(code, &text), now),
             (0, Event::Cut) => self.fail(&errors::reset(), now),
             (0, Event::Blocked { reason }) => {
-                self.is_blocked = true;
+                (self.is_blocked, self.blocked_at) = (true, now);
                 self.tell(&lapin::Event::ConnectionBlocked(reason));
             }
             (0, Event::Unblocked) => {
@@ -641,6 +714,15 @@ impl ChannelEnd {
             }
         }
     }
+}
+
+/// Each wait follows a failure, and so does the end of a message that no attempt could help.
+fn without_history(properties: &BasicProperties) -> Option<Oddity> {
+    let AtRest { reason, hops, errors, .. } = at_rest::read(properties, EXPIRES_AT);
+    let has_failed = matches!(reason.as_deref(), Some("exhausted" | "permanent"));
+    let (waits, failures) = (hops, errors.len());
+    let least = (waits as usize).max(usize::from(has_failed)).min(MOST_FAILURES_TOLD);
+    (failures < least).then_some(Oddity::WithoutHistory { waits, failures, has_failed })
 }
 
 pub(super) fn delivered(delivery: simulator::Delivery) -> Delivery {

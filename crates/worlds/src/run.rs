@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use lapin::types::{AMQPValue, FieldTable};
 use rehop::internals::dial::dialing;
 use rehop::{Error, Publish, PublishError, Publisher, Summary, Topology};
-use rehop_simulator::{Alarm, Broker, Permissions, QueueView, Time};
+use rehop_simulator::{Alarm, Broker, Permissions, Policy, QueueView, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::network::{LateCopy, Network, Process};
+use crate::network::{Network, OddCopy, Process, Replayed};
+use crate::operator::operate;
 use crate::process::{KEY, NAMESPACE, Shared, USER, serve, settings};
 use crate::record::{Happened, Recorded};
-use crate::scenario::{Fault, FaultKind, MessagePlan, Scenario};
+use crate::scenario::{Fault, FaultKind, MessagePlan, Place, QueuePlan, Scenario};
 
 /// What became of a world.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,8 +25,12 @@ pub struct Outcome {
     pub events: Vec<Recorded>,
     /// What is left in each queue.
     pub queues: BTreeMap<String, QueueView>,
-    /// Copies that were sent although the channel of their original was gone.
-    pub late_copies: Vec<LateCopy>,
+    /// Copies that should not have been sent as they were.
+    pub odd_copies: Vec<OddCopy>,
+    /// When the broker enforced its ack timeout or, on 4.3, cancelled a subscription for any reason.
+    pub timeouts: Vec<Time>,
+    /// Messages that operators have sent back, in order.
+    pub replayed: Vec<Replayed>,
 }
 
 /// The process that publishes. Those of the service follow.
@@ -32,6 +38,9 @@ const PUBLISHER: Process = Process(0);
 
 /// Long enough for everything that has to end by itself: dead-lettering is tried every three minutes, an ack timeout takes half an hour.
 const LONGEST_REST: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How long nothing must move for everything to be at rest: longer than anything is under way.
+const STILL: Duration = Duration::from_secs(3);
 
 /// Worlds begin on this date.
 pub(crate) const BEGINNING: Duration = Duration::from_secs(1_700_000_000);
@@ -57,7 +66,7 @@ pub fn abandon(scenario: &Scenario, at: Time) -> Result<(), Error> {
     ended.map_or(Ok(()), |outcome| outcome.map(drop))
 }
 
-fn in_virtual_time<T>(seed: u64, world: impl Future<Output = T>) -> Result<T, Error> {
+fn in_virtual_time<T>(seed: u64, living: impl Future<Output = T>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| Error::Connect {
         broker: "a simulated one".to_owned(),
@@ -66,52 +75,72 @@ fn in_virtual_time<T>(seed: u64, world: impl Future<Output = T>) -> Result<T, Er
     let _seeded = rehop::internals::seed(seed);
     Ok(runtime.block_on(async {
         let _dated = rehop::internals::simulate(UNIX_EPOCH + BEGINNING);
-        world.await
+        living.await
     }))
 }
 
 async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
     let mut broker = Broker::new(scenario.version);
-    broker.set_consumer_timeout(scenario.consumer_timeout);
-    let network = Network::new(broker, scenario.weather, scenario.seed);
+    broker.set_consumer_timeout(scenario.enforced_timeout);
+    let network = Network::new(broker, scenario.conditions, scenario.seed);
     let (kills, killed) = mpsc::unbounded_channel();
     let shared = Shared::new(scenario.clone(), network, kills);
     let settings = settings(scenario);
+    for queue in scenario.queues.iter().filter(|queue| queue.is_existing) {
+        shared.network.declare(PUBLISHER, &queue.name, existing(queue));
+    }
     let declaring = async { Topology::of(&settings)?.declare(&settings).await };
     dialing(shared.dialer(PUBLISHER), declaring).await?;
-    let mut world = World { slots: Vec::new(), running: JoinSet::new(), killed, next: 1, shared };
+    let mut run = Run { slots: Vec::new(), running: JoinSet::new(), killed, next: 1, shared, silent: Vec::new() };
     for _ in 0..scenario.processes {
-        world.slots.push(Slot::default());
+        run.slots.push(Slot::default());
     }
     for slot in 0..scenario.processes {
-        world.start(slot);
+        run.start(slot);
     }
-    let publishing = tokio::spawn(publish_all(world.shared.clone()));
+    let publishing = tokio::spawn(publish_all(run.shared.clone()));
+    let mut operators = JoinSet::new();
+    for (number, plan) in scenario.replays.iter().enumerate() {
+        operators.spawn(operate(run.shared.clone(), Process::operator(number), plan.clone()));
+    }
     for fault in &scenario.faults {
-        world.until(fault.at).await;
-        world.cause(*fault);
+        run.until(fault.at).await;
+        run.cause(*fault);
     }
-    while !publishing.is_finished() || !world.is_whole() {
-        world.until(world.shared.now() + Duration::from_secs(1)).await;
+    let replayed_by = scenario.replays.iter().map(|replay| replay.at).max().unwrap_or_default() + LONGEST_REST;
+    loop {
+        while operators.try_join_next().is_some() {}
+        let is_replaying = !operators.is_empty() && run.shared.now() < replayed_by;
+        if publishing.is_finished() && run.is_whole() && !is_replaying {
+            break;
+        }
+        run.until(run.shared.now() + Duration::from_secs(1)).await;
     }
-    world.shared.record(Happened::Quiet);
-    let quiet_since = world.shared.now();
-    while !world.is_at_rest() && world.shared.now() < quiet_since + LONGEST_REST {
-        let pause = if world.shared.now() < quiet_since + Duration::from_secs(60) { 1 } else { 10 };
-        world.until(world.shared.now() + Duration::from_secs(pause)).await;
+    run.shared.record(Happened::Quiet);
+    let quiet_since = run.shared.now();
+    let mut rested_since = run.is_at_rest().then_some(quiet_since);
+    // What is under way is nowhere.
+    while rested_since.is_none_or(|since| run.shared.now() < since + STILL)
+        && run.shared.now() < quiet_since + LONGEST_REST
+    {
+        let pause = if run.shared.now() < quiet_since + Duration::from_secs(60) { 1 } else { 10 };
+        run.until(run.shared.now() + Duration::from_secs(pause)).await;
+        rested_since = rested_since.or(Some(run.shared.now())).filter(|_| run.is_at_rest());
     }
-    if world.is_at_rest() {
-        world.shared.record(Happened::AtRest);
+    if run.is_at_rest() {
+        run.shared.record(Happened::AtRest);
     }
-    (0..scenario.processes).for_each(|slot| world.stop(slot));
-    let stopped_by = world.shared.now() + scenario.grace + Duration::from_secs(60);
-    while !world.running.is_empty() && world.shared.now() < stopped_by {
-        world.until(world.shared.now() + Duration::from_secs(1)).await;
+    (0..scenario.processes).for_each(|slot| run.stop(slot));
+    let stopped_by = run.shared.now() + scenario.grace + Duration::from_secs(60);
+    while !run.running.is_empty() && run.shared.now() < stopped_by {
+        run.until(run.shared.now() + Duration::from_secs(1)).await;
     }
     Ok(Outcome {
-        events: world.shared.take_events(),
-        queues: world.queues(),
-        late_copies: world.shared.network.take_late_copies(),
+        events: run.shared.take_events(),
+        queues: run.queues(),
+        odd_copies: run.shared.network.take_odd_copies(),
+        timeouts: run.shared.network.timeouts(),
+        replayed: run.shared.network.replays(),
     })
 }
 
@@ -128,22 +157,25 @@ struct Slot {
     is_ending: bool,
 }
 
-struct World {
+/// A scenario that is being run.
+struct Run {
     shared: Arc<Shared>,
     slots: Vec<Slot>,
     running: JoinSet<(Process, Result<Summary, Error>)>,
     killed: mpsc::UnboundedReceiver<Process>,
     next: u32,
+    /// Queues whose leaders answer nothing, and until when.
+    silent: Vec<(String, Time)>,
 }
 
-impl World {
+impl Run {
     fn start(&mut self, slot: usize) {
         let process = Process(self.next);
         self.next += 1;
         let (stop, stopped) = oneshot::channel();
         let shared = self.shared.clone();
         let task = self.running.spawn(async move { (process, serve(shared, process, stopped).await) });
-        let restart = Duration::from_secs(1);
+        let restart = self.shared.scenario.restart;
         self.slots[slot] =
             Slot { process: Some(process), task: Some(task), stop: Some(stop), restart, ..Slot::default() };
     }
@@ -219,8 +251,8 @@ impl World {
         let shared = self.shared.clone();
         let network = &shared.network;
         shared.record(Happened::Fault(format!("{kind:?}")));
-        let connection = |world: &Self, process: usize, number: usize| {
-            let process = world.slots[process].process?;
+        let connection = |run: &Self, process: usize, number: usize| {
+            let process = run.slots[process].process?;
             let connections = network.connections(process);
             connections.get(number.min(connections.len().saturating_sub(1))).copied()
         };
@@ -257,14 +289,35 @@ impl World {
                 network.broker(|broker, now| broker.set_alarm(now, Some(Alarm::Memory)));
                 self.later(lasts, |shared| shared.network.broker(|broker, now| broker.set_alarm(now, None)));
             }
-            FaultKind::SilentLeader { queue, lasts } => {
-                let name = &shared.scenario.queues[queue].name;
-                network.broker(|broker, now| broker.silence(now, name, now + lasts));
+            FaultKind::SilentLeader { place, lasts } => {
+                let queues = self.at(place);
+                network.broker(|broker, now| queues.iter().for_each(|name| broker.silence(now, name, now + lasts)));
+                self.silent.extend(queues.into_iter().map(|queue| (queue, shared.now() + lasts)));
+            }
+            FaultKind::Full { place, lasts } => {
+                let queues = self.at(place);
+                let full = |queue: &String| Policy { queue: queue.clone(), definition: full() };
+                network.broker(|broker, now| queues.iter().for_each(|queue| broker.set_policy(now, full(queue))));
+                self.later(lasts, move |shared| {
+                    let is_over = |broker: &mut Broker, now| {
+                        queues.iter().for_each(|queue| broker.remove_policy(now, queue));
+                    };
+                    shared.network.broker(is_over);
+                });
+            }
+            FaultKind::NoBodies { lasts } => {
+                network.broker(|broker, _| broker.set_max_message_size(0));
+                self.later(lasts, |shared| {
+                    let usual = Broker::default_max_message_size(shared.scenario.version);
+                    shared.network.broker(|broker, _| broker.set_max_message_size(usual));
+                });
             }
             FaultKind::DeleteEmptyQueues => network.broker(|broker, now| {
                 let is_empty = |(name, view): (&str, QueueView)| {
                     let is_of_work = shared.scenario.queues.iter().any(|queue| queue.name == name);
-                    (!is_of_work && view.messages().next().is_none()).then(|| name.to_owned())
+                    // Without its leader a queue cannot be deleted, and what it will hold cannot be seen.
+                    let is_silent = self.silent.iter().any(|(silent, until)| silent == name && now <= *until);
+                    (!is_of_work && !is_silent && view.messages().next().is_none()).then(|| name.to_owned())
                 };
                 let empty: Vec<_> = broker.queues().filter_map(is_empty).collect();
                 empty.iter().for_each(|name| broker.delete_queue(now, name));
@@ -277,6 +330,19 @@ impl World {
                     shared.network.broker(|broker, _| broker.set_permissions(USER, Permissions::default()));
                 });
             }
+        }
+    }
+
+    /// The queues that break.
+    fn at(&self, place: Place) -> Vec<String> {
+        let queues = &self.shared.scenario.queues;
+        match place {
+            Place::Work(queue) => vec![queues[queue].name.clone()],
+            Place::Parked(queue) => vec![format!("{}.parked", queues[queue].name)],
+            Place::Waits => self.shared.network.broker(|broker, _| {
+                let waits = broker.queues().map(|(name, _)| name.to_owned());
+                waits.filter(|name| is_of_waits(name)).collect()
+            }),
         }
     }
 
@@ -299,6 +365,8 @@ impl World {
                     FaultKind::Restart { down: lasts }
                     | FaultKind::Alarm { lasts }
                     | FaultKind::SilentLeader { lasts, .. }
+                    | FaultKind::Full { lasts, .. }
+                    | FaultKind::NoBodies { lasts }
                     | FaultKind::NoCopies { lasts } => lasts,
                     _ => Duration::ZERO,
                 }
@@ -319,6 +387,30 @@ impl World {
     fn queues(&self) -> BTreeMap<String, QueueView> {
         self.shared.network.broker(|broker, _| broker.queues().map(|(name, view)| (name.to_owned(), view)).collect())
     }
+}
+
+/// The arguments of a queue that somebody else has declared.
+fn existing(QueuePlan { delivery_limit, order, .. }: &QueuePlan) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments.insert("x-delivery-limit".into(), AMQPValue::LongUInt(*delivery_limit));
+    if order.is_kept() {
+        arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+    }
+    arguments
+}
+
+/// A policy by which a queue takes nothing.
+fn full() -> FieldTable {
+    let mut definition = FieldTable::default();
+    definition.insert("max-length".into(), AMQPValue::LongUInt(0));
+    definition.insert("overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    definition
+}
+
+/// Whether messages wait in this queue.
+fn is_of_waits(queue: &str) -> bool {
+    ["wait", "ladder"].iter().any(|kind| queue.starts_with(&format!("{NAMESPACE}.{kind}.")))
 }
 
 /// Whether messages stay in this queue.
