@@ -21,6 +21,8 @@ pub struct Broker {
     pub(crate) is_down: bool,
     next_number: u64,
     pub(crate) consumer_timeout: Time,
+    /// The node's `max_message_size`. There is none at first, whereas a real node has one of many megabytes.
+    pub max_message_size: usize,
     pub(crate) alarm: Option<Alarm>,
     pub(crate) permissions: BTreeMap<String, Permissions>,
     pub(crate) policies: BTreeMap<String, FieldTable>,
@@ -63,6 +65,7 @@ impl Broker {
             is_down: false,
             next_number: 0,
             consumer_timeout: Time::from_secs(30 * 60),
+            max_message_size: usize::MAX,
             alarm: None,
             permissions: BTreeMap::new(),
             policies: BTreeMap::new(),
@@ -103,8 +106,7 @@ impl Broker {
     }
 
     pub(crate) fn send_on(&mut self, channel: ChannelId, event: Event) {
-        if let Some(channel) = self.channels.get(&channel) {
-            let (connection, number) = (channel.connection, channel.number);
+        if let Some(&Channel { connection, number, .. }) = self.channels.get(&channel) {
             self.send(connection, number, event);
         }
     }

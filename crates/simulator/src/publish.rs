@@ -53,7 +53,11 @@ impl Broker {
 
     /// Checks a publish in the broker's order, and returns the time to live that the publisher asks for.
     fn check_publish(&self, id: ChannelId, message: &Message) -> Result<Option<Time>, Exception> {
-        let (exchange, properties) = (&*message.exchange, &*message.properties);
+        let (exchange, properties, size) = (&*message.exchange, &*message.properties, message.body.len());
+        if size > self.max_message_size {
+            let text = format!("message size {size} is larger than configured max size {}", self.max_message_size);
+            return Err(Exception::precondition_failed(&text));
+        }
         self.check_access(id, Access::Write, Resource::Exchange(exchange))?;
         if !exchange.is_empty() {
             self.existing_exchange(exchange)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use lapin::types::{AMQPValue, FieldTable};
 use rehop::internals::dial::dialing;
 use rehop::{Error, Publish, PublishError, Publisher, Summary, Topology};
-use rehop_simulator::{Alarm, Broker, Permissions, Policy, QueueView, Time};
+use rehop_simulator::{Alarm, Broker, Permissions, QueueView, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
@@ -296,21 +296,17 @@ impl Run {
             }
             FaultKind::Full { place, lasts } => {
                 let queues = self.at(place);
-                let full = |queue: &String| Policy { queue: queue.clone(), definition: full() };
-                network.broker(|broker, now| queues.iter().for_each(|queue| broker.set_policy(now, full(queue))));
-                self.later(lasts, move |shared| {
-                    let is_over = |broker: &mut Broker, now| {
-                        queues.iter().for_each(|queue| broker.remove_policy(now, queue));
-                    };
-                    shared.network.broker(is_over);
-                });
+                let set = |network: &Network, queues: &[String], policy: Option<FieldTable>| {
+                    network.broker(|broker, now| {
+                        queues.iter().for_each(|queue| broker.set_policy(now, queue, policy.clone()));
+                    });
+                };
+                set(network, &queues, Some(full()));
+                self.later(lasts, move |shared| set(&shared.network, &queues, None));
             }
             FaultKind::NoBodies { lasts } => {
-                network.broker(|broker, _| broker.set_max_message_size(0));
-                self.later(lasts, |shared| {
-                    let usual = Broker::default_max_message_size(shared.scenario.version);
-                    shared.network.broker(|broker, _| broker.set_max_message_size(usual));
-                });
+                network.broker(|broker, _| broker.max_message_size = 0);
+                self.later(lasts, |shared| shared.network.broker(|broker, _| broker.max_message_size = usize::MAX));
             }
             FaultKind::DeleteEmptyQueues => network.broker(|broker, now| {
                 let is_empty = |(name, view): (&str, QueueView)| {
