@@ -436,6 +436,8 @@ async fn publish(shared: Arc<Shared>, publisher: Publisher, number: usize) {
         let name = &shared.scenario.queues[queue].name;
         let Ok(message) = Publish::to_queue(name).json(&number) else { return };
         let message = message.message_id(number.to_string()).header(KEY, key.to_string().as_str());
+        // As of a producer that sends on what it was delivered.
+        let message = if number % 8 == 3 { message.header("x-delivery-count", 7) } else { message };
         let message = match worthless_from {
             Some(deadline) => message.deadline(deadline),
             None => message,
