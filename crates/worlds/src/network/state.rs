@@ -500,7 +500,7 @@ impl State {
             // What a near broker sends at once arrives at once.
             let is_split = self.conditions.latency > TOGETHER_WITHIN && self.random.random_ratio(1, 4);
             let Some(end) = self.ends.get_mut(&sent.connection) else { continue };
-            let is_next = std::mem::replace(&mut end.sent_down, Some(now)) == Some(now);
+            let is_next = end.sent_down.replace(now) == Some(now);
             if !is_next || is_split || latency > self.conditions.latency {
                 end.last_down = end.last_down.max(now + latency);
             }
