@@ -245,18 +245,17 @@ impl<'a> Checker<'a> {
     }
 
     /// Without faults, an attempt knows of all those before it, and of no others. But 3.10 and 4.0 count what is under way to a subscription
-    /// that ends, which a process avoids as far as it can tell: none of those that are near.
+    /// that ends.
     fn check_number(&mut self, at: Time, message: usize, number: u32) {
         let nth = self.begun.get(&message).copied().unwrap_or(0);
-        let Scenario { faults, conditions, messages, .. } = self.scenario;
+        let Scenario { faults, messages, .. } = self.scenario;
         let defers = |attempt: &AttemptPlan| matches!(attempt.ends, AttemptEnd::Defers(_));
         let is_single = !self.unconfirmed.contains_key(&message) && !self.replayed.contains_key(&message);
         let is_undisturbed = faults.is_empty() && self.kills == 0 && is_single && !self.is_taken_back();
         if !is_undisturbed || self.may_give_back(message) || messages[message].attempts.iter().any(defers) {
             return;
         }
-        let is_exact = self.counts_exactly() || is_near(conditions);
-        if (number as usize) < nth || is_exact && number as usize > nth {
+        if (number as usize) < nth || self.counts_exactly() && number as usize > nth {
             let what = format!("attempt {nth} of message {message} takes itself for attempt {number}");
             self.broken(at, Promise::AttemptsAreThoseOfThePolicy, what);
         }

@@ -368,7 +368,7 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
     let short = pick(random, &[millis(100), secs(1), secs(4), secs(15)]);
     let long = pick(random, &[millis(500), secs(3), secs(20), secs(40)]);
     let queue = random.random_range(0..queues);
-    match random.random_range(0..15) {
+    match random.random_range(0..16) {
         10 | 14 => FaultKind::DeleteEmptyQueues,
         11 => FaultKind::Full { place: pick(random, &[Place::Parked(queue), Place::Waits]), lasts: long },
         12 => FaultKind::NoBodies { lasts: long },
@@ -377,7 +377,7 @@ fn kind(random: &mut SmallRng, process: usize, queues: usize) -> FaultKind {
         2 => FaultKind::Close { process, connection },
         3 => FaultKind::Silence { process, connection, client: short, broker: long },
         4 => FaultKind::Kill { process, restart: short },
-        5 => FaultKind::Stop { process },
+        5 | 15 => FaultKind::Stop { process },
         6 => FaultKind::Restart { down: short },
         7 => FaultKind::Alarm { lasts: long },
         8 => FaultKind::SilentLeader { place: Place::Work(queue), lasts: long },

@@ -100,6 +100,15 @@ fn a_service_that_stops_while_the_broker_is_away_lets_its_handlers_end() {
 }
 
 #[test]
+fn a_service_that_stops_begins_none_of_what_waits_in_it() {
+    for version in VERSIONS {
+        let scenario = Scenario { faults: vec![fault(20, FaultKind::Stop { process: 0 })], ..quiet(version, 20, 2) };
+        let outcome = kept(&scenario);
+        assert_eq!(count(&outcome, |event| matches!(event, Happened::Started(_))), 2, "another process goes on");
+    }
+}
+
+#[test]
 fn a_service_that_loses_its_connection_while_it_stops_publishes_nothing_twice() {
     for version in VERSIONS {
         let faults =
