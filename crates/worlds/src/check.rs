@@ -10,7 +10,7 @@ use rehop_simulator::{Time, Version};
 use crate::network::{Conditions, OddCopy, Oddity, Process, Replayed};
 use crate::record::{AttemptId, Happened, Recorded};
 use crate::run::{Outcome, is_final};
-use crate::scenario::{AttemptEnd, AttemptPlan, Fault, FaultKind, MessagePlan, QueuePlan, Scenario};
+use crate::scenario::{AttemptEnd, AttemptPlan, Fault, FaultKind, MessagePlan, Place, QueuePlan, Scenario};
 
 /// A promise that a world broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,7 +238,9 @@ impl<'a> Checker<'a> {
         let Some(before) = waits.checked_sub(1) else { return };
         let delay = self.queue_of(message).delays.get(before as usize).copied().unwrap_or_default();
         let due = self.first_ends.get(&(message, before)).map(|ended| *ended + delay);
-        if due.is_none_or(|due| at < due) {
+        // What was under way to a subscription that ended comes back as if it had waited.
+        let may_be_spent = self.queue_of(message).strategy == WaitStrategy::Native && due.is_none();
+        if !may_be_spent && due.is_none_or(|due| at < due) {
             let what = format!("message {message} began after wait {waits} of {delay:?}, which is over at {due:.3?}");
             self.broken(at, Promise::NothingBeginsEarly, what);
         }
@@ -276,7 +278,9 @@ impl<'a> Checker<'a> {
         self.replaying.remove(&process);
         let replays = &self.scenario.replays;
         // Two operators do not work on one queue.
+        // It may hold messages for longer than an ack timeout that is shorter than the settings say.
         let is_undisturbed = self.scenario.faults.is_empty()
+            && !self.is_taken_back()
             && replays.len() == 1
             && replays.iter().all(|replay| replay.disturbed.is_none());
         if let Err(error) = result
@@ -289,7 +293,7 @@ impl<'a> Checker<'a> {
     fn check_order(&mut self, at: Time, message: usize, queued: &[usize]) {
         let plan = &self.scenario.messages[message];
         let order = &self.queue_of(message).order;
-        if !order.is_kept() {
+        if !order.is_kept() || self.is_silent(message, at) {
             return;
         }
         // What was published again may stand behind later ones.
@@ -304,6 +308,17 @@ impl<'a> Checker<'a> {
             let what = format!("message {message} began before {unended:?}, which came earlier, had ended");
             self.broken(at, Promise::OrderIsKept, what);
         }
+    }
+
+    /// Whether the leader of the message's queue is silent. Then what has ended, and was acked, may still be there.
+    fn is_silent(&self, message: usize, at: Time) -> bool {
+        let queue = self.scenario.messages[message].queue;
+        self.scenario.faults.iter().any(|fault| match fault.kind {
+            FaultKind::SilentLeader { place: Place::Work(silent), lasts } => {
+                silent == queue && fault.at <= at && at <= fault.at + lasts + TOLERANCE
+            }
+            _ => false,
+        })
     }
 
     /// In an ordered queue, one message of a key is handled at a time. A process whose connection is gone may not know yet that another one
@@ -441,7 +456,8 @@ impl<'a> Checker<'a> {
         let left: usize =
             outcome.queues.values().map(|view| view.messages().filter(|message| **message == name).count()).sum();
         let ends = handled + discarded + left;
-        if left > 0 && self.is_innocent(message) && self.is_of_poison() && !self.is_behind_poison(message) {
+        let is_alone = self.is_innocent(message) && !self.may_use_up_attempts(message);
+        if left > 0 && is_alone && self.is_of_poison() && !self.is_behind_poison(message) {
             let what = format!("message {message} kills no process, and was parked");
             self.broken(at, Promise::PoisonIsParkedAlone, what);
         }
@@ -480,6 +496,12 @@ impl<'a> Checker<'a> {
         attempts.iter().all(|attempt| attempt.ends != AttemptEnd::Kills)
     }
 
+    /// Whether the message fails in a queue in which the deaths of its process use up attempts that do not come again.
+    fn may_use_up_attempts(&self, message: usize) -> bool {
+        let fails = self.scenario.messages[message].attempts.iter().any(|attempt| attempt.ends != AttemptEnd::Succeeds);
+        fails && self.queue_of(message).strategy == WaitStrategy::Native
+    }
+
     /// Whether one that kills comes before this message in its line of an ordered queue that holds several.
     fn is_behind_poison(&self, message: usize) -> bool {
         let plan = &self.scenario.messages[message];
@@ -515,9 +537,11 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether an ordered queue may hold a line for longer than the broker's ack timeout. Then it gives back all that it holds, which is
-    /// counted.
+    /// counted. So is what waits too long for its first handler in a queue in which the broker lets messages wait.
     fn may_give_back(&self, message: usize) -> bool {
-        self.queue_of(message).order.is_kept() && self.scenario.consumer_timeout < LONG_ENOUGH_FOR_LINES
+        let queue = self.queue_of(message);
+        let is_counted = queue.order.is_kept() || queue.strategy == WaitStrategy::Native;
+        is_counted && self.scenario.consumer_timeout < LONG_ENOUGH_FOR_LINES
     }
 
     /// Whether the broker takes messages back sooner than the settings say. Then their handlers run on, and others run beside them.
