@@ -284,8 +284,8 @@ impl Slot {
         }
     }
 
-    /// The delivery was not settled in time, and goes back. Counted, because a handler has seen it: if its copies are never confirmed,
-    /// the broker parks it at the delivery limit.
+    /// The delivery goes back, and counts, because a handler has seen it: if its copies are never confirmed, the broker dead-letters it at
+    /// the delivery limit.
     fn requeue(self, unacked: &Unacked) {
         if let Some(ticket) = &self.ticket {
             self.intake.change(|inbox, _| inbox.requeue(ticket, unacked.delivery.fingerprint()));
@@ -293,7 +293,7 @@ impl Slot {
         unacked.settler.requeue();
     }
 
-    /// The delivery was not settled in time, and goes back uncounted, because the count would exceed its limit.
+    /// The delivery goes back without a count of the broker's (4.3), because that would exceed its limit.
     fn hand_back(self, unacked: &Unacked) {
         if let Some(ticket) = &self.ticket {
             self.intake.change(|inbox, _| inbox.wait_in_queue(ticket, unacked.delivery.fingerprint()));

@@ -13,16 +13,16 @@ use crate::consume::uncopied::{Uncopied, when_impossible, when_late};
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 
-/// What reached the broker.
+/// How a delivery was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// The delivery ended with this outcome.
+    /// With this outcome. Its ack, reject or nack is queued for the broker.
     Done(Outcome),
-    /// It is not settled. The message comes again.
+    /// Not with its outcome. The intake returns it, unless its channel is gone.
     GivenUp(GivenUp),
 }
 
-/// Why a delivery was not settled.
+/// Why a delivery was not settled with its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GivenUp {
     /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.

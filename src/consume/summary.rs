@@ -32,7 +32,8 @@ pub struct Summary {
     /// How often the broker took a message back because it was not settled within the broker's own ack timeout, as far as this was
     /// noticed: 3.10 and 4.0 close the channel over it; on 4.3 it shows if the message waits in the process, or if the channel is closed.
     pub taken_back: u64,
-    /// Deliveries whose handler was still running at the end of the grace time. The broker delivers them again.
+    /// Deliveries whose handler was still running, or whose copy was not confirmed, at the end of the grace time. The broker delivers them
+    /// again.
     pub unfinished: u64,
     /// Why the run ended.
     pub stopped: Stopped,
@@ -53,7 +54,7 @@ pub enum Stopped {
     /// The caller requested it, and every running handler finished.
     #[default]
     Shutdown,
-    /// The caller requested it, and at the end of the grace time some handlers were still running, or the broker had not answered.
+    /// The caller requested it, and at the end of the grace time some deliveries were not settled, or the broker had not answered.
     GraceOver,
 }
 

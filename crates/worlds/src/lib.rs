@@ -1,7 +1,7 @@
 //! Whole rehop services on a simulated RabbitMQ, in virtual time.
 //!
 //! A [`World`] runs a service's own code: `rehop::connect`, its settings, its handlers. Instead of a real broker there is a
-//! [simulated one](rehop_simulator), and time passes only when nothing else can happen. So a test publishes a message, kills the process,
+//! [simulated one](rehop_simulator), and time passes only in the calls that let it, when no task can run. So a test publishes a message, kills the process,
 //! restarts the broker and lets two hours pass in milliseconds, without Docker, and the same seed gives the same run.
 //!
 //! # A handler that is not idempotent
@@ -48,12 +48,13 @@
 //! # rehop's own worlds
 //!
 //! A [`Scenario`] follows from a seed: the broker's release, the network, up to six processes, queues of each strategy, messages, what
-//! each attempt does, what breaks, and which parked messages operators send back. [`run`] lets the service live through it, and [`check()`] compares what happened with what rehop
-//! promises. `make worlds` does this with 100,000 seeds. `make worlds SEED=7` shortens a scenario that breaks a promise, and prints its
-//! [`Story`].
+//! each attempt does, what breaks, and which parked messages operators send back. [`run`] runs the service on it, and [`check()`] compares
+//! what happened with what rehop promises. `make worlds` does this with 100,000 seeds. `make worlds SEED=7` prints the [`Story`] of seed 7;
+//! if it breaks a promise, the scenario is shortened first.
 //!
 //! Operators run the code of `rehop-operator`, which reaches the broker by AMQP alone. What it asks of the management API is not simulated:
-//! policies of a parked queue, the doctor, the page. This needs the feature `replays`, which a service's own tests can leave out.
+//! policies of a parked queue, the doctor, the page. Scenarios with operators need the feature `replays`, which a service's own tests can
+//! leave out.
 //!
 //! # What is not simulated
 //!
