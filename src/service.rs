@@ -162,7 +162,8 @@ impl Service {
 
     /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal): consuming ends, messages that no handler
     /// has seen are handed back, and running handlers may finish within `shutdown.grace`, of which the last fifth, 2 s at most, is for
-    /// closing. Without it the service runs until its task is dropped. It takes the place of the one that was given to [`connect_until`], unless that one completed while `connect_until` was connecting.
+    /// closing. Without it the service runs until its task is dropped. It takes the place of the one that was given to [`connect_until`],
+    /// unless that one completed while `connect_until` was connecting.
     pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
         self.shutdown = Some(shutdown.boxed());
         self

@@ -235,9 +235,11 @@ impl Channel for LapinChannel {
     /// would then read a message on a channel that is gone, and close the connection.
     fn close(&self, why: &'static str) -> Answer<'_, ()> {
         async move {
-            let mut unwritten = self.unwritten.subscribe();
-            // The sender lives as long as `self`.
-            let _ = unwritten.wait_for(|messages| *messages == 0).await;
+            // Without a need to wait the first poll closes the channel, as those rely on who drop the answer.
+            if *self.unwritten.borrow() > 0 {
+                // The sender lives as long as `self`.
+                let _ = self.unwritten.subscribe().wait_for(|messages| *messages == 0).await;
+            }
             self.channel.close(200, why.into()).await
         }
         .boxed()

@@ -40,10 +40,11 @@ pub(super) async fn open(
     let runtime = transport::runtime();
     // lapin would connect by itself, but it leaves two tasks behind when that fails (4.12).
     let opening = async {
+        let ends_at = Instant::now() + limit;
         let host = uri.authority.host.clone();
         let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port)).to_socket_addrs().await?;
         let connect = async |address| AsyncTcpStream::connect(&Tokio::current(), address).await;
-        let stream = first_that_answers(addresses.collect(), limit, connect).await?;
+        let stream = first_that_answers(addresses.collect(), ends_at, connect).await?;
         let socket = match &stream {
             AsyncTcpStream::Plain(plain) => Some(SockRef::from(plain.get_ref()).try_clone()?),
             _ => None,
@@ -85,10 +86,9 @@ pub(super) async fn open(
 /// from which nothing comes back does not use up the time of the others.
 async fn first_that_answers<T>(
     addresses: Vec<SocketAddr>,
-    limit: Duration,
+    ends_at: Instant,
     connect: impl AsyncFn(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
-    let ends_at = Instant::now() + limit;
     let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the host has no address");
     for address in addresses {
@@ -209,7 +209,7 @@ mod tests {
         let limit = Duration::from_secs(9);
         let tried = async |ports| {
             let began = Instant::now();
-            let result = timeout(limit, first_that_answers(addresses(ports), limit, connect)).await;
+            let result = timeout(limit, first_that_answers(addresses(ports), began + limit, connect)).await;
             (result.map(|result| result.map_err(|error| error.kind())).ok(), began.elapsed().as_secs())
         };
         assert_eq!(tried(&[3, 1]).await, (Some(Ok("connected")), 4));

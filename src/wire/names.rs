@@ -84,12 +84,14 @@ pub const BAGGAGE: &str = "baggage";
 pub const DELIVERY_COUNT: &str = "x-delivery-count";
 /// The broker's own, from 4.3 on: how often a message was delivered before.
 pub const ACQUIRED_COUNT: &str = "x-acquired-count";
+/// The header in which the broker lists how a message was dead-lettered.
+pub(super) const DEATHS: &str = "x-death";
 
 const PREFIX: &str = "rehop-";
 
 /// Removed from every copy. Otherwise messages would loop, vanish, multiply or be miscounted: with `x-death` later hops vanish on
 /// 3.10, a stale count is shown on the first delivery on all versions, and `CC` is routed again.
-const STRIPPED: [&str; 5] = ["x-death", DELIVERY_COUNT, ACQUIRED_COUNT, "CC", "BCC"];
+const STRIPPED: [&str; 5] = [DEATHS, DELIVERY_COUNT, ACQUIRED_COUNT, "CC", "BCC"];
 const STRIPPED_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-death-"];
 
 /// The header that leads a copy on from the rung with this TTL, in milliseconds.

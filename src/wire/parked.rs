@@ -76,7 +76,7 @@ pub fn read(properties: &BasicProperties, expiry_header: &str) -> AtRest {
         replays: reader.count(REPLAYS),
         replay,
         returns: reader.count("x-delivery-count"),
-        deaths: reader.header("x-death").map(deaths).unwrap_or_default(),
+        deaths: reader.header(DEATHS).map(deaths).unwrap_or_default(),
         traceparent: reader.text(TRACEPARENT),
     }
 }
@@ -128,7 +128,7 @@ fn originals(headers: &BTreeMap<ShortString, AMQPValue>, origin: &Address) -> BT
         Some(AMQPValue::FieldTable(table)) => table.inner().clone(),
         _ => BTreeMap::new(),
     };
-    let Some(AMQPValue::FieldArray(deaths)) = headers.get("x-death") else { return originals };
+    let Some(AMQPValue::FieldArray(deaths)) = headers.get(DEATHS) else { return originals };
     for death in deaths.as_slice().iter().take(MAX_DEATHS) {
         let AMQPValue::FieldTable(death) = death else { continue };
         let routing_key = match death.inner().get("routing-keys") {

@@ -133,8 +133,8 @@ impl Contract {
 
     /// How often the broker gave the message back. Its count is believed only of a redelivered message: a producer's own
     /// `x-delivery-count` is shown on the first delivery (3.10, 4.0 and 4.3). On 4.3 a message that was only handed back has
-    /// just an `x-acquired-count`, and the producer's `x-delivery-count` stays beside it. The broker's own is never above
-    /// `x-acquired-count`, unless the message was dead-lettered into the queue; then the queue's limit still counts it.
+    /// just an `x-acquired-count`, and the producer's `x-delivery-count` stays beside it. The broker's own is above
+    /// `x-acquired-count` only if the message was dead-lettered into the queue, whose limit then counts on from there.
     fn redeliveries(&self, redelivered: bool, reader: &mut Reader<'_>) -> Option<u32> {
         if !redelivered {
             return Some(0);
@@ -146,7 +146,9 @@ impl Contract {
         match reader.header(DELIVERY_COUNT) {
             Some(_) => {
                 let count = reader.count(DELIVERY_COUNT);
-                Some(if acquired.is_some_and(|acquired| count > acquired) { 0 } else { count })
+                let is_a_producers =
+                    acquired.is_some_and(|acquired| count > acquired) && reader.header(DEATHS).is_none();
+                Some(if is_a_producers { 0 } else { count })
             }
             None => acquired.map(|_| 0),
         }

@@ -144,6 +144,8 @@ fn the_brokers_count_is_believed_only_of_a_message_that_was_given_back() {
     // 4.3: a producer's own count stays beside the broker's when a message was only handed back.
     check(true, true, &[("x-delivery-count", 7), ("x-acquired-count", 2)], Some(0));
     check(true, true, &[("x-delivery-count", 2), ("x-acquired-count", 7)], Some(2));
+    // 4.3 goes on counting where the queue stopped from which it dead-lettered the message.
+    check(true, true, &[("x-delivery-count", 7), ("x-acquired-count", 2), ("x-death", 1)], Some(7));
     // A broker that counts what was handed back never says 0 of a redelivered message.
     check(true, true, &[("x-delivery-count", 7), ("x-acquired-count", 0)], Some(7));
     check(true, true, &[("x-acquired-count", 0)], None);
