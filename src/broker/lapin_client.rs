@@ -235,7 +235,7 @@ impl Channel for LapinChannel {
     /// would then read a message on a channel that is gone, and close the connection.
     fn close(&self, why: &'static str) -> Answer<'_, ()> {
         async move {
-            // Without a need to wait the first poll closes the channel, as those rely on who drop the answer.
+            // Callers that drop the answer poll it once, so that poll has to close the channel if nothing is unwritten.
             if *self.unwritten.borrow() > 0 {
                 // The sender lives as long as `self`.
                 let _ = self.unwritten.subscribe().wait_for(|messages| *messages == 0).await;

@@ -118,12 +118,11 @@ impl Contract {
         if !redelivered || !self.counts_waits {
             return (redeliveries, 0);
         }
-        let counted = redeliveries.unwrap_or(0);
-        match acquired(reader) {
-            Some(acquired) => (Some(counted), acquired.saturating_sub(counted)),
-            // A broker before 4.3, which does not delay: a nack is in the delivery count alone, and nothing else would bound the waits.
-            None => (redeliveries, counted),
-        }
+        // A broker before 4.3, which does not delay: a nack is in the delivery count alone, and nothing else would bound the waits.
+        let Some(acquired) = acquired(reader) else { return (redeliveries, redeliveries.unwrap_or(0)) };
+        // What another queue had counted before it dead-lettered the message would hide as many waits.
+        let counted = redeliveries.filter(|count| *count <= acquired).unwrap_or(0);
+        (Some(counted), acquired - counted)
     }
 
     /// How often the broker gave a delivery's message back, as far as it counts.
