@@ -11,11 +11,13 @@ use lapin::types::{AMQPValue, FieldTable};
 use crate::broker::answer::answer;
 use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::Link;
+use crate::broker::delayed_retry::knows_delayed_retry;
 use crate::broker::name::short;
-use crate::error::Error;
+use crate::error::{Error, namespace_of};
 use crate::settings::{Declare, Settings, TopologyMode, WaitStrategy};
 use crate::topology::{
-    Argument, Arguments, Binding, DELAYED_RETRY_TYPE, Exchange, ExchangeBinding, ExchangeKind, Queue, Role, Topology,
+    Argument, Arguments, Binding, DELAYED_RETRY_TYPE, Exchange, ExchangeBinding, ExchangeKind, Names, Queue, Role,
+    Topology,
 };
 
 impl Topology {
@@ -88,26 +90,22 @@ impl Topology {
 
     /// Checks that the broker knows delayed retries if a work queue needs them. A broker before 4.3 would accept the arguments and
     /// ignore them, and messages would not wait.
-    ///
-    /// A queue of this topology that has no such argument is declared with one. A broker that knows the argument refuses, because the
-    /// queue is different (4.3); one that does not takes the queue for the same (3.10 and 4.0). Either way the queue stays as it is.
     async fn check_delayed_retry(&self, connection: &dyn Connection, limit: Duration) -> Result<(), Error> {
         let needs_it = |queue: &&Queue| queue.arguments.contains_key(DELAYED_RETRY_TYPE);
         let Some(work) = self.queues.iter().find(needs_it) else { return Ok(()) };
-        let Some(probed) = self.queues.iter().find(|queue| queue.role == Role::Parked) else { return Ok(()) };
-        let mode = TopologyMode::Declare;
-        let declarer = Declarer { channel: open(connection, limit).await?, mode, limit };
-        declarer.queue(probed).await.map_err(|error| error.with_role(probed.role))?;
-        let mut different = probed.clone();
-        different.arguments.insert(DELAYED_RETRY_TYPE.to_owned(), "disabled".into());
-        match declarer.queue(&different).await {
-            Ok(()) => {
-                declarer.close().await;
-                Err(Error::UnknownStrategy { queue: work.name.clone(), strategy: WaitStrategy::Native, since: "4.3" })
-            }
-            Err(Error::Mismatch { argument, .. }) if argument == DELAYED_RETRY_TYPE => Ok(()),
-            Err(error) => Err(error),
+        let Some(namespace) = self.namespace() else { return Ok(()) };
+        if knows_delayed_retry(connection, &Names::new(namespace), limit).await? {
+            return Ok(());
         }
+        Err(Error::UnknownStrategy { queue: work.name.clone(), strategy: WaitStrategy::Native, since: "4.3" })
+    }
+
+    /// The namespace of these queues.
+    fn namespace(&self) -> Option<&str> {
+        self.queues.iter().find_map(|queue| match queue.arguments.get("x-dead-letter-exchange") {
+            Some(Argument::Text(exchange)) => namespace_of(exchange),
+            _ => None,
+        })
     }
 
     /// Each part comes after those that it needs.

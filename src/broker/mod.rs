@@ -6,6 +6,7 @@ pub(crate) mod channel;
 pub mod client;
 pub(crate) mod connection;
 pub(crate) mod declare;
+pub(crate) mod delayed_retry;
 pub mod dial;
 pub(crate) mod keeper;
 pub(crate) mod lane;

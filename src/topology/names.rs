@@ -124,8 +124,8 @@ impl Names {
     }
 
     /// Declared for a moment, to learn what the broker can do.
-    pub fn operator_probe(&self, run: &str) -> String {
-        format!("{}.op.probe.{run}", self.namespace)
+    pub(crate) fn probe(&self, unique: &str) -> String {
+        format!("{}.op.probe.{unique}", self.namespace)
     }
 
     /// The exchange and the queue for unroutable messages.
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn an_operators_names_belong_to_the_namespace_and_are_as_short_as_the_broker_demands() {
         let names = Names::new("ns");
-        let others = [names.report(), names.discarded(), names.operator_fates("run"), names.operator_probe("run")];
+        let others = [names.report(), names.discarded(), names.operator_fates("run"), names.probe("run")];
         assert_eq!(others, ["ns.report", "ns.discarded", "ns.op.fates.run", "ns.op.probe.run"]);
         let lock = |letter: &str, length| names.operator_lock(&letter.repeat(length));
         assert_eq!(lock("x", 3), "ns.op.lock.xxx");

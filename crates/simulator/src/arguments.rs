@@ -1,5 +1,7 @@
 //! The arguments of queues: which are valid, and which have to be the same when a queue is declared again.
 
+use std::sync::LazyLock;
+
 use lapin::types::{AMQPValue, FieldTable};
 
 use crate::error::{Exception, queue_in_vhost};
@@ -37,13 +39,18 @@ const CLASSIC: &str = "x-expires x-message-ttl x-dead-letter-exchange x-dead-let
     x-max-length-bytes x-max-priority x-overflow x-queue-mode x-queue-version x-single-active-consumer x-queue-type \
     x-queue-leader-locator";
 
-fn known(version: Version, kind: Kind) -> impl Iterator<Item = &'static str> {
-    let (keys, more) = match (kind, version) {
-        (Kind::Quorum, Version::V4_3) => (QUORUM, QUORUM_4_3),
-        (Kind::Quorum, _) => (QUORUM, ""),
-        (Kind::Classic, _) => (CLASSIC, ""),
-    };
-    keys.split_whitespace().chain(more.split_whitespace())
+/// Split once, because queues are declared again and again.
+static KNOWN: LazyLock<[Vec<&str>; 3]> = LazyLock::new(|| {
+    let split = |keys: &[&'static str]| keys.iter().flat_map(|keys| keys.split_whitespace()).collect();
+    [split(&[QUORUM]), split(&[QUORUM, QUORUM_4_3]), split(&[CLASSIC])]
+});
+
+fn known(version: Version, kind: Kind) -> &'static [&'static str] {
+    match (kind, version) {
+        (Kind::Quorum, Version::V4_3) => &KNOWN[1],
+        (Kind::Quorum, _) => &KNOWN[0],
+        (Kind::Classic, _) => &KNOWN[2],
+    }
 }
 
 /// The queue type that the arguments ask for.
@@ -70,7 +77,7 @@ pub(crate) fn check(version: Version, queue: &str, declaration: &Declaration) ->
     };
     let queue = queue_in_vhost(queue);
     for (key, _) in arguments {
-        let is_known = |kind| known(version, kind).any(|known| known == key.as_str());
+        let is_known = |kind| known(version, kind).contains(&key.as_str());
         if is_known(other) && !is_known(declaration.kind) {
             let text = format!("invalid arg '{key}' for {queue} of queue type {module}");
             return Err(Exception::precondition_failed(&text));
@@ -136,9 +143,9 @@ pub(crate) fn check_again(
     // From 4.0 on a declaration without a type gets the default one before it is compared.
     let classic = AMQPValue::LongString("classic".into());
     for key in known(version, current.kind) {
-        let default = (key == "x-queue-type" && version >= Version::V4_0).then_some(&classic);
-        let current = current.arguments.inner().get(key).or(default);
-        let received = received.arguments.inner().get(key).or(default);
+        let default = (*key == "x-queue-type" && version >= Version::V4_0).then_some(&classic);
+        let current = current.arguments.inner().get(*key).or(default);
+        let received = received.arguments.inner().get(*key).or(default);
         compare(&queue, key, current, received)?;
     }
     Ok(())

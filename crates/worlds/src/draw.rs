@@ -227,11 +227,6 @@ impl Scenario {
             burst(random, processes, queues.len(), &mut faults);
         }
         faults.sort_by_key(|fault| fault.at);
-        if queues.iter().any(|queue| queue.strategy == WaitStrategy::Native) {
-            // A service asks whether the broker knows delayed retries by declaring its parked queue with another argument. If the queue is
-            // deleted just before, this makes another one, and the service does not start until somebody deletes that.
-            faults.retain(|fault| fault.kind != FaultKind::DeleteEmptyQueues);
-        }
         let grace = pick(random, &[secs(5), secs(30)]);
         let is_held = queues.iter().any(|queue| queue.strategy == WaitStrategy::InProcess);
         // What waits in its process needs the time.

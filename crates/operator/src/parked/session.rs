@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lapin::ErrorKind;
 use lapin::options::QueueDeclareOptions;
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::types::{FieldTable, ShortString};
 use tokio::time::Instant;
 
 use crate::parked::error::ParkedError;
@@ -15,6 +15,7 @@ use rehop::internals::Names;
 use rehop::internals::Room;
 use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
+use rehop::internals::knows_delayed_retry;
 use rehop::internals::look_at;
 use rehop::internals::open_confirming;
 use rehop::internals::random;
@@ -65,7 +66,11 @@ impl Session {
         let limit = links.consuming.answer_timeout();
         let connection = links.consuming.start().await?;
         let lock = lock(&*connection, names, queue, limit).await?;
-        let nack_is_free = nack_is_free(&*connection, &names.operator_probe(&run), limit).await?;
+        let nack_is_free = match knows_delayed_retry(&*connection, names, limit).await {
+            // Then the careful way is taken.
+            Err(Error::Permission { .. }) => false,
+            known => known?,
+        };
         Ok(Self { links, connection, _lock: lock, limit, ack_timeout: broker.consumer_timeout, run, nack_is_free })
     }
 
@@ -172,28 +177,5 @@ async fn try_lock(
             _ => Error::of_operation(what, &error).into(),
         }),
         Err(_) => Err(Error::Timeout { what, limit }.into()),
-    }
-}
-
-/// Whether a nack counts towards no delivery limit. lapin does not tell the broker's version, but 4.3 knows an argument that it accepts
-/// for quorum queues alone, and older versions accept any that they do not know.
-async fn nack_is_free(connection: &dyn Connection, probe: &str, limit: Duration) -> Result<bool, Error> {
-    let channel = answer("opening a channel", limit, connection.open_channel()).await?;
-    let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-delayed-retry-type".into(), AMQPValue::LongString("disabled".into()));
-    let name = short(probe)?;
-    match answer("asking the broker what it can do", limit, channel.declare_queue(name.clone(), options, arguments))
-        .await
-    {
-        Ok(_) => {
-            let deleting = channel.delete_queue(name);
-            answer("deleting a queue", limit, deleting).await?;
-            let _ = answer("closing a channel", limit, channel.close("done")).await;
-            Ok(false)
-        }
-        Err(Error::Refused { .. }) => Ok(true),
-        Err(Error::Permission { .. }) => Ok(false),
-        Err(error) => Err(error),
     }
 }
