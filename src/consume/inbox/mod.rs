@@ -27,7 +27,8 @@
 //! An ordered queue ([`lines`]) cannot follow the window: to end a subscription while it holds something would let others overtake
 //! that. And what comes back goes behind what came back before it, so a narrower window would change the order with the second
 //! crash. So its prefetch stays as it is. In a queue that is ordered as a whole it is one. In one that is ordered by keys, each crash
-//! charges the whole window; its suspects run alone, line by line, so that a message that kills is left with its own line.
+//! charges the whole window; its suspects run alone, line by line, once all of the window has come, so that a message that kills is left
+//! with its own line.
 //!
 //! # What is guaranteed, and its limits
 //!
@@ -257,7 +258,7 @@ impl<T> Inbox<T> {
         }
         let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
         let suspect = suspect.filter_map(|(queue, held)| Some((held.first_suspect()?, queue))).min();
-        if suspect.is_some() && (self.quiet_until.is_some() || self.awaits_ends_until(now).is_some()) {
+        if suspect.is_some() && (self.quiet_until.is_some() || self.awaits_subscriptions_until(now).is_some()) {
             return None;
         }
         let (queue, waiting) = match suspect {
@@ -426,7 +427,7 @@ impl<T> Inbox<T> {
         let turn = if self.takes_turns(now) { self.turn.ends_at(&self.queues) } else { None };
         let late = self.queues.iter().filter_map(QueueInbox::late_at).min();
         let due = self.queues.iter().filter_map(QueueInbox::due_at).min();
-        let ended = self.awaits_ends_until(now);
+        let ended = self.awaits_subscriptions_until(now);
         let moving = self.stands_still_until(now);
         [isolation, self.quiet_until, proven, turn, late, due, ended, moving].into_iter().flatten().min()
     }
@@ -466,6 +467,12 @@ impl<T> Inbox<T> {
         self.isolation.as_ref().is_some_and(|isolation| now < isolation.until)
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
             || self.stands_still_until(now).is_some()
+    }
+
+    /// Until when suspects wait for subscriptions to end or, in ordered queues, to fill up, if they do.
+    fn awaits_subscriptions_until(&self, now: Instant) -> Option<Instant> {
+        let filled = self.queues.iter().filter_map(QueueInbox::fills_until).max().filter(|until| *until > now);
+        self.awaits_ends_until(now).or(filled)
     }
 
     /// Until when suspects wait for subscriptions to end, if they do.

@@ -31,6 +31,8 @@ pub(super) struct QueueInbox<T> {
     subscription: Subscription,
     /// Set from the first `fill_until` until the end of the subscription is reported.
     ending: Option<Ending>,
+    /// If the queue is ordered: how its subscription fills up, from its first delivery on.
+    filling: Option<Ending>,
     /// Its last delivery was new, or is known to have come back with a lost channel.
     is_fresh: bool,
     /// What a lost channel held, and what an ended subscription may have been about to bring, with the counts that it will have.
@@ -89,6 +91,7 @@ impl<T> QueueInbox<T> {
             orphans: 0,
             subscription: Subscription::default(),
             ending: None,
+            filling: None,
             is_fresh: false,
             returning: Vec::new(),
             requeued: Requeued::default(),
@@ -110,7 +113,7 @@ impl<T> QueueInbox<T> {
             self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
         }
         self.subscription = Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
-        self.ending = None;
+        (self.ending, self.filling) = (None, None);
     }
 
     /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None` if it is full.
@@ -118,6 +121,13 @@ impl<T> QueueInbox<T> {
         let ending = self.ending.get_or_insert_with(|| Ending::begin(now));
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
         (!is_full).then(|| ending.may_end_at())
+    }
+
+    /// Until when suspects of an ordered queue wait for the rest of its window: which line runs first depends on all of them.
+    pub(super) fn fills_until(&self) -> Option<Instant> {
+        let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
+        let filling = self.filling.filter(|_| !is_full && self.suspects_in_line > 0)?;
+        Some(filling.may_end_at())
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -256,6 +266,7 @@ impl<T> QueueInbox<T> {
             self.is_fresh = redeliveries.unexplained() == 0;
         }
         if self.rules.is_ordered {
+            self.filling.get_or_insert_with(|| Ending::begin(now)).arrived(now);
             self.suspects_in_line += usize::from(standing != Standing::Plain);
             return self.lines.arrive(waiting.item.order_key(), waiting, now);
         }

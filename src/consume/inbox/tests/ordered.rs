@@ -87,3 +87,25 @@ fn a_line_goes_on_when_its_first_is_settled_and_not_while_that_waits() {
     inbox.finish(ticket, due);
     assert_eq!(started(&mut inbox, due).1, 3);
 }
+
+#[test]
+fn suspects_of_an_ordered_queue_wait_for_the_rest_of_its_window_but_not_for_long() {
+    let millis = Duration::from_millis;
+    let subscribed = |now| {
+        let mut inbox = Inbox::new(0);
+        let queue = inbox.add(Rules { is_ordered: true, prefetch: 3, ..RULES });
+        inbox.subscribed(queue, 3, now);
+        inbox.arrive(queue, Some(6), now, 2);
+        assert!(inbox.start(now).is_none(), "others may come that are to run first");
+        (inbox, queue)
+    };
+    let now = Instant::now();
+    let (mut inbox, queue) = subscribed(now);
+    inbox.arrive(queue, Some(6), now + millis(90), 1);
+    assert!(inbox.start(now + millis(180)).is_none());
+    inbox.arrive(queue, Some(6), now + millis(180), 0);
+    assert_eq!(started(&mut inbox, now + millis(180)).1, 0, "all have come");
+    let (mut inbox, _) = subscribed(now);
+    assert_eq!(inbox.wake_at(now), Some(now + millis(100)));
+    assert_eq!(started(&mut inbox, now + millis(100)).1, 2, "nothing else comes");
+}
