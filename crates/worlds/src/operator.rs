@@ -35,7 +35,7 @@ pub(crate) async fn operate(shared: Arc<Shared>, process: Process, plan: ReplayP
                 disturbed = None;
                 match disturbance {
                     Disturbance::Killed => {
-                        shared.network.kill(process, std::time::Duration::ZERO);
+                        shared.network.kill(process);
                         break Err("it was killed".to_owned());
                     }
                     Disturbance::Cut { connection } => {

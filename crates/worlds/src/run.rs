@@ -211,7 +211,7 @@ impl Run {
         let result = result.map(|summary| summary.to_string()).map_err(|error| error.to_string());
         self.shared.record(Happened::Stopped(process, result));
         // What is left of its tasks does nothing any more.
-        self.shared.network.kill(process, Duration::ZERO);
+        self.shared.network.kill(process);
         let now = self.shared.now();
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.process == Some(process)) {
             let restart = slot.restart;
@@ -224,7 +224,7 @@ impl Run {
     fn kill(&mut self, process: Process) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.process == Some(process)) else { return };
         self.shared.bury(process);
-        self.shared.network.kill(process, Duration::ZERO);
+        self.shared.network.kill(process);
         if let Some(task) = slot.task.take() {
             task.abort();
         }

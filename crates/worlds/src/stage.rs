@@ -201,7 +201,7 @@ impl World {
             let error = end.map_or_else(|panic| Some(text_of(&*panic)), ProcessEnd::error);
             let _ = told.set(error);
             // What it has left behind does nothing any more.
-            network.kill(id, Duration::ZERO);
+            network.kill(id);
         });
         self.processes.push(Running { process: id, task: task.abort_handle(), stop: Some(sender), ended });
         id
@@ -264,7 +264,7 @@ impl World {
 
     /// Kills a process: it does nothing any more, and the broker notices at once.
     pub fn kill(&mut self, process: Process) {
-        self.on_network(|network| network.kill(process, Duration::ZERO));
+        self.on_network(|network| network.kill(process));
         if let Some(running) = self.processes.iter().find(|running| running.process == process) {
             running.task.abort();
         }

@@ -89,7 +89,7 @@ impl Channel for SimulatedChannel {
         let got = self.ask(Method::Get { queue, is_no_ack: false });
         async move {
             let Event::Got { delivery, .. } = got.await? else { return Ok(None) };
-            Ok(Some(super::state::delivered(delivery)))
+            Ok(Some(super::ends::delivered(delivery)))
         }
         .boxed()
     }

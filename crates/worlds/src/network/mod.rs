@@ -6,7 +6,10 @@
 mod channel;
 mod connection;
 mod dialer;
+mod ends;
 mod errors;
+mod oddities;
+mod parcel;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,9 +22,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use dialer::Dialer;
+pub use oddities::{OddCopy, Oddity, Replayed};
 pub(crate) use state::Arrival;
+pub use state::Conditions;
 use state::State;
-pub use state::{Conditions, OddCopy, Oddity, Replayed};
 
 /// A process of a world: one run of a service or a tool, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,9 +102,9 @@ impl Network {
         self.change(|state, now| state.silence(connection, now + client, now + broker));
     }
 
-    /// A process is gone: the broker notices the end of its connections after `noticed`, and the process notices nothing any more.
-    pub(crate) fn kill(&self, process: Process, noticed: Duration) {
-        self.change(|state, now| state.kill(process, now + noticed));
+    /// A process is gone: the broker notices the end of its connections at once, and the process notices nothing any more.
+    pub(crate) fn kill(&self, process: Process) {
+        self.change(|state, now| state.kill(process, now));
     }
 
     /// Every delivery so far, in the order of their arrival.

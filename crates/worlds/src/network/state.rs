@@ -1,19 +1,20 @@
-//! What travels, and what each end of each connection knows.
+//! What is under way between the processes and the broker, and when it arrives.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
-use lapin::message::{BasicReturnMessage, Delivery};
+use lapin::Error;
+use lapin::message::Delivery;
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Confirmation, Error};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rehop::internals::at_rest::{self, AtRest};
-use rehop::internals::names::EXPIRES_AT;
-use rehop_simulator::{self as simulator, Broker, ChannelNumber, ConnectionId, Event, Method, Sent, Time};
+use rehop_simulator::{Broker, ChannelNumber, ConnectionId, Event, Method, Time};
 use tokio::sync::{mpsc, oneshot};
 
+use super::ends::{Answer, ChannelEnd, End};
+use super::oddities::{OddCopy, Replayed};
+use super::parcel::{Load, Parcel};
 use super::{Process, errors};
 
 /// How the network behaves while nothing breaks.
@@ -38,16 +39,8 @@ impl Default for Conditions {
     }
 }
 
-/// Frames that are sent at once are read at once, if they travel no longer than this.
-const TOGETHER_WITHIN: Duration = Duration::from_millis(3);
-
-/// A copy tells no more failures than this.
-const MOST_FAILURES_TOLD: usize = 10;
-
 /// The most channels of a connection, as RabbitMQ has it by default.
 pub(super) const CHANNEL_MAX: u16 = 2047;
-
-pub(super) type Answer = lapin::Result<Event>;
 
 pub(super) struct State {
     pub(super) broker: Broker,
@@ -56,15 +49,15 @@ pub(super) struct State {
     random: SmallRng,
     under_way: BinaryHeap<Reverse<Parcel>>,
     parcels: u64,
-    ends: BTreeMap<ConnectionId, End>,
+    pub(super) ends: BTreeMap<ConnectionId, End>,
     /// Processes that are gone.
     killed: Vec<Process>,
     /// Where each message was delivered to each process last.
-    delivered: HashMap<(Process, String), Place>,
+    pub(super) delivered: HashMap<(Process, String), Place>,
     /// Copies that should not have been sent as they were.
-    odd_copies: Vec<OddCopy>,
+    pub(super) odd_copies: Vec<OddCopy>,
     /// What operators have sent back.
-    replays: Vec<Replayed>,
+    pub(super) replays: Vec<Replayed>,
     pub(super) arrivals: Vec<Arrival>,
     /// When processes heard that the broker had enforced its ack timeout.
     pub(super) timeouts: Vec<Time>,
@@ -81,116 +74,6 @@ pub(crate) struct Arrival {
 
 /// A channel, by its connection, its number, and what tells it from others of that number.
 type Place = (ConnectionId, ChannelNumber, u64);
-
-/// A copy that a process should not have sent as it did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OddCopy {
-    /// When it was sent.
-    pub sent: Time,
-    /// Who sent it.
-    pub process: Process,
-    /// The message.
-    pub message: String,
-    /// What is odd about it.
-    pub oddity: Oddity,
-}
-
-/// What is odd about a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Oddity {
-    /// The process had lost the channel that brought the original, so that the broker has two.
-    AfterLoss {
-        /// When.
-        lost: Time,
-    },
-    /// The broker had said that it reads nothing on this connection. lapin keeps the copy and sends it later, even if it is given up
-    /// meanwhile.
-    WhileBlocked,
-    /// It tells fewer failures than the message had.
-    WithoutHistory {
-        /// How often the message has waited, as the copy says.
-        waits: u32,
-        /// How many failures the copy tells.
-        failures: usize,
-        /// Whether it says that an attempt has just failed.
-        has_failed: bool,
-    },
-}
-
-/// A message that an operator has sent back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replayed {
-    /// When.
-    pub at: Time,
-    /// By which replay.
-    pub process: Process,
-    /// The message.
-    pub message: usize,
-}
-
-/// Something that travels. Parcels that are due at the same time arrive in the order in which they were sent.
-struct Parcel {
-    due: Time,
-    number: u64,
-    load: Load,
-}
-
-enum Load {
-    ToBroker(ConnectionId, ChannelNumber, Method),
-    ToClient(Sent),
-    /// The client has asked for the end of the connection.
-    Close(ConnectionId),
-    BrokerNotices(ConnectionId),
-    ClientNotices(ConnectionId, Error),
-}
-
-/// The client's end of a connection.
-pub(super) struct End {
-    process: Process,
-    /// Why it ended.
-    pub(super) error: Option<Error>,
-    /// When the client noticed that.
-    lost: Option<Time>,
-    /// When the client noticed that channels had ended, by their keys.
-    lost_channels: HashMap<u64, Time>,
-    pub(super) is_blocked: bool,
-    /// When the client heard of it last.
-    blocked_at: Time,
-    /// Nothing passes.
-    is_silent: bool,
-    /// The broker knows nothing of it any more.
-    is_forgotten: bool,
-    pub(super) channels: BTreeMap<ChannelNumber, ChannelEnd>,
-    pub(super) listeners: Vec<mpsc::UnboundedSender<lapin::Event>>,
-    closing: Option<oneshot::Sender<lapin::Result<()>>>,
-    /// What lapin keeps while the broker blocks the connection.
-    held: VecDeque<(ChannelNumber, Method)>,
-    last_up: Time,
-    last_down: Time,
-    /// When the broker sent something last.
-    sent_down: Option<Time>,
-}
-
-/// The client's end of a channel.
-#[derive(Default)]
-pub(super) struct ChannelEnd {
-    /// Tells it from other channels of the same number.
-    pub(super) key: u64,
-    /// Why it ended; none while it is open.
-    pub(super) error: Option<Error>,
-    pub(super) is_closing: bool,
-    /// Who waits for the answers to come, in their order.
-    awaiting: VecDeque<oneshot::Sender<Answer>>,
-    consumers: BTreeMap<ShortString, mpsc::UnboundedSender<lapin::Result<Delivery>>>,
-    pub(super) tags: u32,
-    pub(super) is_confirming: bool,
-    published: u64,
-    confirms: BTreeMap<u64, oneshot::Sender<lapin::Result<Confirmation>>>,
-    /// lapin gives each confirm the first return there is, whoever it belongs to (4.12).
-    returns: VecDeque<BasicReturnMessage>,
-    /// Nothing that was sent on this channel is applied before this time, except its end.
-    applied: Time,
-}
 
 impl State {
     pub(super) fn new(broker: Broker, conditions: Conditions, seed: u64) -> Self {
@@ -327,7 +210,7 @@ impl State {
         (number, key): (ChannelNumber, u64),
         method: Method,
         now: Time,
-    ) -> Result<Option<oneshot::Receiver<lapin::Result<Confirmation>>>, Error> {
+    ) -> Result<Option<oneshot::Receiver<lapin::Result<lapin::Confirmation>>>, Error> {
         let channel = self.channel(connection, number, key).ok_or_else(errors::channel_is_closed)?;
         if channel.error.is_some() || channel.is_closing {
             return Err(channel.error.clone().unwrap_or_else(errors::channel_is_closed));
@@ -351,37 +234,6 @@ impl State {
         self.broker.receive(now, connection, 1, Method::OpenChannel);
         self.broker.receive(now, connection, 1, method);
         self.forget(connection, now);
-    }
-
-    /// Remembers a replayed message, and a copy that should not have been sent as it is.
-    fn note_publish(&mut self, connection: ConnectionId, method: &Method, now: Time) {
-        let Method::Publish { properties, .. } = method else { return };
-        let Some(message) = properties.message_id().as_ref().map(ToString::to_string) else { return };
-        let Some(end) = self.ends.get(&connection) else { return };
-        // What was decided at the same moment may still be sent.
-        let (process, is_blocked) = (end.process, end.is_blocked && end.blocked_at < now);
-        if process.is_operator() {
-            // An operator's messages are numbered by their ids.
-            self.replays.extend(message.parse().ok().map(|message| Replayed { at: now, process, message }));
-            return;
-        }
-        let lost = self.lost(process, &message).map(|lost| Oddity::AfterLoss { lost });
-        // A publisher's caller waits for its message, so nobody gives it up meanwhile.
-        let blocked = (is_blocked && process.is_service()).then_some(Oddity::WhileBlocked);
-        for oddity in [lost, blocked, without_history(properties)].into_iter().flatten() {
-            self.odd_copies.push(OddCopy { sent: now, process, message: message.clone(), oddity });
-        }
-    }
-
-    /// When the process lost the channel that brought this message, if it has.
-    fn lost(&self, process: Process, message: &str) -> Option<Time> {
-        let (connection, number, key) = self.delivered.get(&(process, message.to_owned())).copied()?;
-        let end = self.ends.get(&connection)?;
-        match (&end.lost, end.channels.get(&number).filter(|channel| channel.key == key)) {
-            (Some(lost), _) => Some(*lost),
-            (None, Some(_)) => None,
-            (None, None) => end.lost_channels.get(&key).copied(),
-        }
     }
 
     pub(super) fn take_odd_copies(&mut self) -> Vec<OddCopy> {
@@ -471,18 +323,18 @@ impl State {
         }
     }
 
-    pub(super) fn kill(&mut self, process: Process, noticed: Time) {
+    pub(super) fn kill(&mut self, process: Process, now: Time) {
         self.killed.push(process);
         for connection in self.connections_of(process) {
             if let Some(end) = self.ends.get_mut(&connection) {
                 end.is_silent = true;
             }
-            self.push(noticed, Load::BrokerNotices(connection));
+            self.push(now, Load::BrokerNotices(connection));
         }
     }
 
     /// The broker notices the end of a connection.
-    fn forget(&mut self, connection: ConnectionId, now: Time) {
+    pub(super) fn forget(&mut self, connection: ConnectionId, now: Time) {
         if let Some(end) = self.ends.get_mut(&connection)
             && !std::mem::replace(&mut end.is_forgotten, true)
         {
@@ -497,8 +349,8 @@ impl State {
         let sent: Vec<_> = self.broker.sent().collect();
         for sent in sent {
             let latency = self.latency();
-            // What a near broker sends at once arrives at once.
-            let is_split = self.conditions.latency > TOGETHER_WITHIN && self.random.random_ratio(1, 4);
+            // What is sent at once mostly arrives at once.
+            let is_split = self.random.random_ratio(1, 4);
             let Some(end) = self.ends.get_mut(&sent.connection) else { continue };
             let is_next = end.sent_down.replace(now) == Some(now);
             if !is_next || is_split || latency > self.conditions.latency {
@@ -599,155 +451,3 @@ impl State {
         }
     }
 }
-
-impl End {
-    pub(super) fn is_open(&self) -> bool {
-        self.error.is_none()
-    }
-
-    /// The connection has ended for its client.
-    pub(super) fn fail(&mut self, error: &Error, now: Time) {
-        if self.error.is_some() {
-            return;
-        }
-        self.error = Some(error.clone());
-        self.lost = Some(now);
-        self.is_blocked = false;
-        self.held.clear();
-        for channel in self.channels.values_mut() {
-            channel.fail(error);
-        }
-        self.tell(&lapin::Event::Error(error.clone()));
-    }
-
-    fn tell(&mut self, event: &lapin::Event) {
-        self.listeners.retain(|listener| listener.send(event.clone()).is_ok());
-    }
-
-    /// Takes what the broker has sent. Returns whether the broker reads again.
-    fn receive(&mut self, Sent { channel, event, .. }: Sent, now: Time) -> bool {
-        match (channel, event) {
-            (0, Event::Closed { code, text }) => self.fail(&errors::closed(code, &text), now),
-            (0, Event::Cut) => self.fail(&errors::reset(), now),
-            (0, Event::Blocked { reason }) => {
-                (self.is_blocked, self.blocked_at) = (true, now);
-                self.tell(&lapin::Event::ConnectionBlocked(reason));
-            }
-            (0, Event::Unblocked) => {
-                self.is_blocked = false;
-                self.tell(&lapin::Event::ConnectionUnblocked);
-                return true;
-            }
-            (0, _) => {}
-            (_, Event::Closed { code, text }) => {
-                let error = errors::closed(code, &text);
-                // lapin forgets the channel, and its number is free again.
-                if let Some(mut channel) = self.channels.remove(&channel) {
-                    self.lost_channels.insert(channel.key, now);
-                    channel.fail(&error);
-                }
-                self.tell(&lapin::Event::Error(error));
-            }
-            (number, event) => {
-                if let Some(channel) = self.channels.get_mut(&number)
-                    && channel.receive(event)
-                {
-                    self.channels.remove(&number);
-                }
-            }
-        }
-        false
-    }
-}
-
-impl ChannelEnd {
-    fn fail(&mut self, error: &Error) {
-        self.error.get_or_insert_with(|| error.clone());
-        for awaiting in std::mem::take(&mut self.awaiting) {
-            let _ = awaiting.send(Err(error.clone()));
-        }
-        for consumer in std::mem::take(&mut self.consumers).into_values() {
-            let _ = consumer.send(Err(error.clone()));
-        }
-        for confirm in std::mem::take(&mut self.confirms).into_values() {
-            let _ = confirm.send(Err(error.clone()));
-        }
-    }
-
-    /// Takes what the broker has sent. Returns whether it was the last that there will be.
-    fn receive(&mut self, event: Event) -> bool {
-        match event {
-            Event::Delivered { consumer_tag: consumer, delivery } => {
-                if let Some(consumer) = self.consumers.get(&consumer) {
-                    let _ = consumer.send(Ok(delivered(delivery)));
-                }
-            }
-            Event::Cancelled { consumer_tag: tag } => {
-                self.consumers.remove(&tag);
-            }
-            Event::Returned { code, text, exchange, routing_key, properties, body } => {
-                let mut delivery = Delivery::mock(0, exchange, routing_key, false, body);
-                delivery.properties = *properties;
-                let reply_text = ShortString::try_new(text.as_str()).unwrap_or_default();
-                self.returns.push_back(BasicReturnMessage { delivery, reply_code: code, reply_text });
-            }
-            Event::Acked { delivery_tag: tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Ack),
-            Event::Nacked { delivery_tag: tag, is_multiple } => self.confirm(tag, is_multiple, Confirmation::Nack),
-            answer => {
-                if let Some(awaiting) = self.awaiting.pop_front() {
-                    let _ = awaiting.send(Ok(answer));
-                }
-                if self.is_closing && self.awaiting.is_empty() {
-                    self.fail(&errors::channel_is_closed());
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    fn confirm(&mut self, tag: u64, is_multiple: bool, how: fn(Option<BasicReturnMessage>) -> Confirmation) {
-        let first = if is_multiple { self.confirms.keys().next().copied().unwrap_or(tag) } else { tag };
-        for tag in first..=tag {
-            if let Some(confirm) = self.confirms.remove(&tag) {
-                let _ = confirm.send(Ok(how(self.returns.pop_front())));
-            }
-        }
-    }
-}
-
-/// Each wait follows a failure, and so does the end of a message that no attempt could help.
-fn without_history(properties: &BasicProperties) -> Option<Oddity> {
-    let AtRest { reason, hops, errors, .. } = at_rest::read(properties, EXPIRES_AT);
-    let has_failed = matches!(reason.as_deref(), Some("exhausted" | "permanent"));
-    let (waits, failures) = (hops, errors.len());
-    let least = (waits as usize).max(usize::from(has_failed)).min(MOST_FAILURES_TOLD);
-    (failures < least).then_some(Oddity::WithoutHistory { waits, failures, has_failed })
-}
-
-pub(super) fn delivered(delivery: simulator::Delivery) -> Delivery {
-    let simulator::Delivery { tag, is_redelivered, exchange, routing_key, properties, body } = delivery;
-    let mut delivered = Delivery::mock(tag, exchange, routing_key, is_redelivered, body);
-    delivered.properties = *properties;
-    delivered
-}
-
-impl Ord for Parcel {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.number).cmp(&(other.due, other.number))
-    }
-}
-
-impl PartialOrd for Parcel {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Parcel {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Parcel {}

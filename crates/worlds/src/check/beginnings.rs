@@ -1,0 +1,84 @@
+//! What must hold when an attempt begins.
+
+use rehop::settings::WaitStrategy;
+use rehop_simulator::Time;
+
+use super::{Attempt, Checker, Promise, TOLERANCE};
+use crate::record::AttemptId;
+use crate::scenario::{AttemptEnd, AttemptPlan};
+
+impl Checker<'_> {
+    pub(super) fn began(&mut self, at: Time, id: AttemptId, attempt: Attempt) {
+        let Attempt { process, message, waits } = attempt;
+        if let Some(asked) = self.lives.get(&process).and_then(|life| life.asked_to_stop)
+            && at > asked + TOLERANCE
+        {
+            let what = format!("{process:?} was asked to stop at {asked:.3?}, and message {message} began");
+            self.broken(at, Promise::NothingBeginsAfterAStop, what);
+        }
+        let plan = &self.scenario.messages[message];
+        if let Some(deadline) = plan.deadline.map(|deadline| plan.at + deadline)
+            && at > deadline + TOLERANCE
+            // An operator gives it time again.
+            && self.replayed_by(message, at).is_none()
+        {
+            let what = format!("message {message} was worthless from {deadline:.3?} on, and began");
+            self.broken(at, Promise::NothingBeginsExpired, what);
+        }
+        self.check_wait(at, message, waits);
+        self.attempts.insert(id, attempt);
+        self.running.insert(id);
+        *self.begun.entry(message).or_default() += 1;
+        let queue = self.scenario.messages[message].queue;
+        let is_of_queue = |attempt: &&AttemptId| {
+            let Attempt { process: by, message, .. } = self.attempts[attempt];
+            by == process && self.scenario.messages[message].queue == queue
+        };
+        let running = self.running.iter().filter(is_of_queue).count();
+        self.check_line(at, message);
+        let most = usize::from(self.queue_of(message).concurrency);
+        if running > most {
+            let what = format!("{process:?} runs {running} handlers of queue {queue}, and may run {most}");
+            self.broken(at, Promise::ConcurrencyIsKept, what);
+        }
+    }
+
+    /// Each wait is as long as the settings say, at least, after the first attempt that may have led to it. That is one since the last replay, with
+    /// which waits begin anew; but where something breaks, a copy from before the replay may be left.
+    pub(super) fn check_wait(&mut self, at: Time, message: usize, waits: u32) {
+        let Some(before) = waits.checked_sub(1) else { return };
+        let queue = self.queue_of(message);
+        let is_native = queue.strategy == WaitStrategy::Native;
+        let since = self.replayed_by(message, at).filter(|_| self.is_undisturbed(message)).unwrap_or_default();
+        let ends = self.ends.get(&(message, before));
+        let led_to_it = ends.and_then(|ends| ends.iter().copied().find(|ended| *ended >= since));
+        let broken = match (queue.delays.get(before as usize), led_to_it) {
+            // What was under way to a subscription that ended comes back as if it had waited.
+            (_, None) | (None, _) if is_native => None,
+            (Some(delay), Some(ended)) if at >= ended + *delay => None,
+            (Some(delay), ended) => {
+                Some(format!("wait {waits} of {delay:?} after an attempt that ended at {ended:.3?}"))
+            }
+            (None, _) => Some(format!("wait {waits}, and its policy has fewer")),
+        };
+        if let Some(broken) = broken {
+            self.broken(at, Promise::NothingBeginsEarly, format!("message {message} began after {broken}"));
+        }
+    }
+
+    /// Without faults, an attempt knows of all those before it, and of no others. But 3.10 and 4.0 count what is under way to a subscription
+    /// that ends.
+    pub(super) fn check_number(&mut self, at: Time, message: usize, number: u32) {
+        let nth = self.begun.get(&message).copied().unwrap_or(0);
+        let attempts = &self.scenario.messages[message].attempts;
+        let defers = |attempt: &AttemptPlan| matches!(attempt.ends, AttemptEnd::Defers(_));
+        let is_single = self.is_undisturbed(message) && !self.replayed.contains_key(&message);
+        if !is_single || self.may_give_back(message) || attempts.iter().any(defers) {
+            return;
+        }
+        if (number as usize) < nth || self.counts_exactly() && number as usize > nth {
+            let what = format!("attempt {nth} of message {message} takes itself for attempt {number}");
+            self.broken(at, Promise::AttemptsAreThoseOfThePolicy, what);
+        }
+    }
+}
