@@ -13,6 +13,9 @@ pub(crate) const ORDERS: &str = "orders";
 /// Messages of this queue wait on the ladder, with jitter.
 pub(crate) const REFUNDS: &str = "refunds";
 
+/// The broker's URL where none is reached by it.
+pub(crate) const SIMULATED_URL: &str = "amqp://127.0.0.1";
+
 /// The delays of the orders. None is the second that `Retry-After` asks for, so that wait needs the ladder.
 pub(crate) const WAITS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(800), Duration::from_secs(2)];

@@ -1,7 +1,9 @@
 //! Progress on standard error.
 
 use std::io::{IsTerminal, stderr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// One line that is rewritten on a terminal; elsewhere a line every few seconds.
 pub(crate) struct Progress {

@@ -2,7 +2,8 @@
 
 use rehop_operator::parked::{Filter, Listing, Parked, Place, ReplayRequest, Replayed};
 
-use super::Play;
+use super::client::Client;
+use super::play::Play;
 use super::policy::ORDERS;
 use super::progress::Progress;
 use super::script::BUG;
@@ -18,7 +19,7 @@ pub(crate) struct Replay {
     pub(crate) ended: Replayed,
 }
 
-impl Play {
+impl<C: Client> Play<C> {
     /// Repairs the HTTP service, and sends back what its bug has parked. Everything else stays parked.
     pub(crate) async fn replay(&self, listing: &Listing, progress: &mut Progress) -> anyhow::Result<Replay> {
         let met_bug = listing.groups.iter().filter(|group| group.kind.class.as_deref() == Some(BUG));

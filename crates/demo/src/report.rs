@@ -17,6 +17,7 @@ use super::{parked, policy, traces, waterfall};
 
 pub(crate) struct Report<'a> {
     witness: &'a Witness,
+    is_simulated: bool,
     before: Account,
     account: Account,
     spread: Spread,
@@ -27,7 +28,7 @@ pub(crate) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn of(witness: &'a Witness) -> Self {
+    pub(crate) fn of(witness: &'a Witness, is_simulated: bool) -> Self {
         let shown = [
             (witness.told_to_wait(), "fails in the outage, and waits as long as Retry-After asks, which no tier does"),
             (witness.of_kind(Kind::Hurried), "never succeeds, and its deadline is before the end of the next wait"),
@@ -36,6 +37,7 @@ impl<'a> Report<'a> {
         let lateness = witness.spans.iter().filter_map(|span| span.number("rehop.lateness_ms"));
         Self {
             witness,
+            is_simulated,
             before: witness.account_before_replay(),
             account: witness.account(),
             spread: Spread::of(witness.first_waits_of_refunds(), policy::jitter_bounds()),
@@ -70,7 +72,7 @@ impl<'a> Report<'a> {
         for timeline in &self.timelines {
             text += &format!("\n{}\n", timeline.text());
         }
-        let traced = self.traced.map(|sent| (sent, "drawn from the exported spans"));
+        let traced = self.traced.map(|sent| (sent, "drawn from its spans"));
         let poison = self.witness.of_kind(Kind::Poison).map(|sent| (sent, "which kills its process"));
         for (sent, what) in [traced, poison].into_iter().flatten() {
             let (order, trace) = (sent.order.id, &sent.trace_id);
@@ -160,6 +162,7 @@ impl<'a> Report<'a> {
         };
         json!({
             "adds_up": self.adds_up(),
+            "simulated": self.is_simulated,
             "published": self.witness.sent.len(),
             "before_the_replay": account_json(&self.before),
             "at_the_end": account_json(&self.account),
@@ -211,29 +214,6 @@ impl Lateness {
         Self { waits: late.len(), p50: part(50), p99: part(99), max: part(100) }
     }
 }
-
-/// What is about to happen, for readers who have never seen rehop.
-pub(crate) fn introduction(orders: u32) -> String {
-    let policy = policy::settings("amqp://127.0.0.1").policy(policy::ORDERS);
-    let attempts = policy.map(|policy| policy.max_attempts()).unwrap_or_default();
-    format!(
-        "rehop retries failed RabbitMQ messages, immediately or after a delay. The demo starts a broker, publishes {orders}\n\
-         orders to it, and runs a consumer process that posts each order to an HTTP service. The service has an outage and a\n\
-         bug, rejects some orders and is busy for others. One order has expired, one cannot be decoded, and one kills the\n\
-         consumer process whenever it is handled. Failed orders are retried immediately or wait in the broker for 300 ms,\n\
-         800 ms and 2 s, or as long as Retry-After asks, with at most {attempts} attempts. Refunds wait with jitter. An order that\n\
-         cannot be handled is parked with the reason. When the bug is repaired, what it had parked is sent back. The demo\n\
-         counts every order before that and at the end, by reading the queues and the HTTP service's own log.\n"
-    )
-}
-
-/// What to do next.
-pub(crate) const NEXT: &str = "\nWhat to try next\n  \
-    make demo ARGS='--messages 2000'                with more orders\n  \
-    make demo ARGS='--tag 3.10-management'          on another version of RabbitMQ\n  \
-    make demo ARGS='--otlp http://127.0.0.1:4318'   with the traces in your own collector\n  \
-    cargo run -p rehop-cli -- --help                the relay and the topology commands, for your own broker\n  \
-    make demo ARGS=--json                           as JSON\n";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -11,6 +11,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
+use tokio::time::{Instant, sleep};
 
 use super::lock;
 use super::script::{Body, Kind, OUTAGE, Order, SHORT_BREAK};
@@ -74,6 +75,13 @@ impl Shop {
         lock(&self.log).iter().filter(|request| request.answer.is_success()).map(|request| request.order).collect()
     }
 
+    /// Handles an order, which takes a while.
+    pub(crate) async fn handle(&self, order: u32, attempt: u32) -> Request {
+        let request = self.answer(order, attempt);
+        sleep(WORK).await;
+        request
+    }
+
     fn answer(&self, order: u32, attempt: u32) -> Request {
         let kind = self.kinds.get(&order).copied().unwrap_or(Kind::Ordinary);
         let mut log = lock(&self.log);
@@ -100,8 +108,7 @@ impl Shop {
 async fn post(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes) -> Response {
     let Ok(order) = serde_json::from_slice::<Body>(&body) else { return StatusCode::BAD_REQUEST.into_response() };
     let attempt = headers.get(ATTEMPT).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0);
-    let request = shop.answer(order.id, attempt);
-    tokio::time::sleep(WORK).await;
+    let request = shop.handle(order.id, attempt).await;
     match request.retry_after {
         Some(after) => (request.answer, [(RETRY_AFTER, after.as_secs().to_string())]).into_response(),
         None => request.answer.into_response(),

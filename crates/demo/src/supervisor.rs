@@ -1,23 +1,15 @@
 //! Keeps the consumer process running, as systemd or Kubernetes would.
 
-use std::cell::RefCell;
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
+use super::crash::{Crash, Crashes};
+use super::lock;
 use super::service::{BROKER, DYING};
 use super::traces::now_nanos;
-
-/// The death of a consumer process.
-#[derive(Debug)]
-pub(crate) struct Crash {
-    /// In nanoseconds since the epoch.
-    pub(crate) at: u64,
-    /// The order that killed it.
-    pub(crate) order: u32,
-}
 
 /// Starts the consumer process and records its crashes.
 #[derive(Debug)]
@@ -25,7 +17,7 @@ pub(crate) struct Consumer {
     pub(crate) broker: String,
     pub(crate) orders: String,
     pub(crate) otlp: String,
-    pub(crate) crashes: RefCell<Vec<Crash>>,
+    pub(crate) crashes: Crashes,
 }
 
 impl Consumer {
@@ -71,7 +63,7 @@ impl Consumer {
         };
         let words = String::from_utf8_lossy(&output.stderr);
         match words.lines().find_map(|line| line.strip_prefix(DYING)?.parse().ok()) {
-            Some(order) => self.crashes.borrow_mut().push(Crash { at: now_nanos(), order }),
+            Some(order) => lock(&self.crashes).push(Crash { at: now_nanos(), order }),
             None if stop.is_cancelled() && output.status.success() => {}
             None => bail!("the consumer process ended unexpectedly ({}): {}", output.status, words.trim_end()),
         }

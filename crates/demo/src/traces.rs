@@ -1,4 +1,4 @@
-//! A small OTLP receiver, and the spans that it received.
+//! A small OTLP receiver, and the spans that it received or that a simulated demo recorded.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,10 +10,12 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::post;
+use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use opentelemetry_proto::tonic::trace::v1::{Span as Exported, status::StatusCode};
+use opentelemetry_sdk::trace::SpanData;
 use prost::Message as _;
 use serde::Serialize;
 use serde_json::Value;
@@ -140,6 +142,34 @@ impl From<Exported> for Span {
     }
 }
 
+impl From<SpanData> for Span {
+    /// A span that this process has recorded. All processes of a world have one clock, and so one host.
+    fn from(span: SpanData) -> Self {
+        let attributes = span.attributes.into_iter();
+        let id = |id: SpanId| if id == SpanId::INVALID { String::new() } else { id.to_string() };
+        Self {
+            trace_id: span.span_context.trace_id().to_string(),
+            span_id: id(span.span_context.span_id()),
+            parent_id: id(span.parent_span_id),
+            name: span.name.into_owned(),
+            host: "simulated".to_owned(),
+            start: nanos(span.start_time),
+            end: nanos(span.end_time),
+            failed: matches!(span.status, Status::Error { .. }),
+            attributes: attributes.map(|pair| (pair.key.to_string(), recorded_json(pair.value))).collect(),
+        }
+    }
+}
+
+fn recorded_json(value: opentelemetry::Value) -> Value {
+    match value {
+        opentelemetry::Value::Bool(it) => Value::from(it),
+        opentelemetry::Value::I64(number) => Value::from(number),
+        opentelemetry::Value::F64(number) => Value::from(number),
+        other => Value::from(other.as_str().into_owned()),
+    }
+}
+
 fn json(value: AnyValue) -> Value {
     match value {
         AnyValue::StringValue(text) => Value::from(text),
@@ -155,8 +185,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The time in the unit of spans: nanoseconds since the epoch.
+/// The time in the unit of spans: nanoseconds since the epoch. In a simulated world it is that world's.
 pub(crate) fn now_nanos() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    nanos(rehop::internals::date())
+}
+
+pub(crate) fn nanos(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,18 +1,19 @@
 //! Watches the queues until every order has ended, and reports progress on standard error.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rehop::topology::Role;
 use rehop_operator::parked::{ListRequest, Listing, Parked, Place};
-use rehop_testing::Received;
+use tokio::time::{Instant, sleep};
 
-use super::Play;
 use super::account::Found;
-use super::parked;
+use super::client::{Client, Taken};
+use super::play::Play;
 use super::policy::{ORDERS, REFUNDS, STRAY};
 use super::progress::Progress;
 use super::script::{Fate, id_of};
+use super::{lock, parked};
 
 /// How long nothing may happen before the demo reports what it has found, although orders are missing.
 const MISSING: Duration = Duration::from_secs(40);
@@ -28,7 +29,7 @@ pub(crate) struct Seen {
     pub(crate) listed: String,
 }
 
-impl Play {
+impl<C: Client> Play<C> {
     /// Waits until every order has ended.
     pub(crate) async fn watch(&self, progress: &mut Progress) -> anyhow::Result<Seen> {
         let (mut strays, mut out, mut crashes) = (Vec::new(), false, 0);
@@ -42,18 +43,18 @@ impl Play {
                     "the HTTP service is back"
                 });
             }
-            for crash in self.consumer.crashes.borrow().iter().skip(crashes) {
+            let crashed: Vec<_> = lock(&self.crashes).iter().skip(crashes).map(|crash| crash.order).collect();
+            for order in crashed {
                 crashes += 1;
-                let order = crash.order;
                 progress.event(&format!(
-                    "the handler of order {order} calls abort(): the process dies (crash {crashes}) and is restarted"
+                    "order {order} kills the process that handles it (crash {crashes}), which is restarted"
                 ));
             }
             strays.extend(self.strays().await?);
             let parked = self.depth(Role::Parked).await?;
             let kept = strays.len() + parked;
             let waiting = self.depth(Role::Wait).await?;
-            let (published, handled) = (self.sent.borrow().len(), self.shop.handled());
+            let (published, handled) = (lock(&self.sent).len(), self.shop.handled());
             progress.update(&format!(
                 "{published} of {} published, {} handled, {waiting} waiting, {kept} parked or stray, {crashes} crashes",
                 self.orders.len(),
@@ -75,7 +76,7 @@ impl Play {
                     }
                 }
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            sleep(LOOK_EVERY).await;
         }
     }
 
@@ -100,22 +101,23 @@ impl Play {
     async fn list(&self, queue: &str) -> anyhow::Result<Listing> {
         let mut request = ListRequest::default();
         (request.scan, request.rows) = (None, usize::MAX);
-        Ok(Parked::open(&self.settings, Place::queue(queue))?.list(&request).await?)
+        let parked = Parked::open(&self.settings, Place::queue(queue))?;
+        Ok(parked.list(&request).await?)
     }
 
     /// Takes the strays out of their queue.
     async fn strays(&self) -> anyhow::Result<Vec<Found>> {
-        Ok(self.client.get_all(STRAY).await?.iter().map(|message| (order_of(message), Fate::Stray)).collect())
+        Ok(self.client.take_all(STRAY).await?.iter().map(|message| message.with(Fate::Stray)).collect())
     }
 
     /// Takes everything out of all queues, after consuming has stopped.
     pub(crate) async fn empty(&self) -> anyhow::Result<Vec<Found>> {
         let mut found = self.strays().await?;
         for queue in self.queues(Role::Parked) {
-            found.extend(self.client.get_all(queue).await?.iter().map(|it| (order_of(it), fate_of(it))));
+            found.extend(self.client.take_all(queue).await?.iter().map(Taken::parked));
         }
-        for queue in self.queues(Role::Wait).chain(self.queues(Role::Work)) {
-            found.extend(self.client.get_all(queue).await?.iter().map(|it| (order_of(it), Fate::Left)));
+        for queue in [self.queues(Role::Wait), self.queues(Role::Work)].concat() {
+            found.extend(self.client.take_all(queue).await?.iter().map(|message| message.with(Fate::Left)));
         }
         Ok(found)
     }
@@ -124,13 +126,13 @@ impl Play {
     pub(crate) async fn depth(&self, role: Role) -> anyhow::Result<usize> {
         let mut depth = 0;
         for queue in self.queues(role) {
-            depth += self.client.depth(queue).await? as usize;
+            depth += self.client.depth(queue).await?;
         }
         Ok(depth)
     }
 
-    fn queues(&self, role: Role) -> impl Iterator<Item = &str> {
-        self.topology.queues.iter().filter(move |queue| queue.role == role).map(|queue| queue.name.as_str())
+    fn queues(&self, role: Role) -> Vec<&str> {
+        self.topology.queues.iter().filter(|queue| queue.role == role).map(|queue| queue.name.as_str()).collect()
     }
 }
 
@@ -142,14 +144,4 @@ fn name_orders(listing: &mut Listing) {
             *sample = order;
         }
     }
-}
-
-fn order_of(message: &Received) -> Option<u32> {
-    id_of(message.properties.message_id.as_deref()?)
-}
-
-/// rehop writes its reason into a header of its own. A message that the broker parked has only the broker's `x-death`.
-fn fate_of(message: &Received) -> Fate {
-    let death = || message.headers.get("x-death")?.get(0)?.get("reason")?.as_str();
-    Fate::parked(message.headers.get("rehop-reason").and_then(serde_json::Value::as_str).or_else(death))
 }

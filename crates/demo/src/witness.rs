@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Found};
+use super::crash::Crash;
 use super::replay::Replay;
 use super::script::{Fate, Kind, Order};
 use super::shop::Request;
-use super::supervisor::Crash;
 use super::traces::Span;
 use super::watch::Seen;
 

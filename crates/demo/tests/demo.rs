@@ -1,27 +1,78 @@
-//! The demo as a user runs it: as a process, on a broker of its own.
+//! The demo as a user runs it: as a process, on a broker of its own or a simulated one.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, and so may its helpers")]
 
+use std::path::Path;
 use std::process::{Command, Output};
 
+use rehop_testing::not_tried;
 use serde_json::{Value, json};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_rehop-demo");
+
 fn demo(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rehop-demo")).args(args).output().unwrap()
+    Command::new(PROGRAM).args(args).output().unwrap()
 }
 
 fn number(report: &Value, pointer: &str) -> u64 {
     report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer} is not a number in {report:#}"))
 }
 
-#[test]
-fn the_demo_adds_up_and_its_trace_agrees_with_what_the_service_saw() {
-    let output = demo(&["--json", "--messages", "150"]);
+/// The report of 150 orders, and what was written to standard error. The demo succeeds, so it adds up.
+fn report(args: &[&str]) -> (Value, String) {
+    let output = demo(&[args, &["--json", "--messages", "150"]].concat());
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
-    let report: Value = serde_json::from_str(&text).expect("standard output is one JSON value");
+    (serde_json::from_str(&text).expect("standard output is one JSON value"), errors.into_owned())
+}
 
-    assert_eq!(number(&report, "/published"), 150);
+#[test]
+fn the_demo_adds_up_and_its_trace_agrees_with_what_the_service_saw() {
+    let (report, errors) = report(&[]);
+    assert_eq!(report["simulated"], false);
+    // One delivery, and five more within the limit. 3.10 and 4.0 also count a message that is handed back unseen, which happens while
+    // the queues of a process take turns.
+    let crashes = number(&report, "/crashes");
+    let handing_back_counts = ["RabbitMQ 3.", "RabbitMQ 4.0."].iter().any(|version| errors.contains(version));
+    assert!(crashes == 6 || (handing_back_counts && (1..6).contains(&crashes)), "{crashes} crashes\n{errors}");
+    check(&report, crashes);
+}
+
+#[test]
+fn the_simulated_demo_adds_up_and_shows_the_same() {
+    let (report, errors) = report(&["--simulated"]);
+    assert_eq!((&report["simulated"], errors.as_str()), (&json!(true), ""));
+    // One delivery, and five more within the limit of RabbitMQ 4.3.
+    assert_eq!(number(&report, "/crashes"), 6);
+    check(&report, 6);
+}
+
+#[test]
+fn the_simulated_demo_says_at_its_beginning_that_it_is_one_and_at_its_end_what_it_lacks() {
+    let output = demo(&["--simulated", "--messages", "100"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.starts_with("SIMULATED, as you asked: "), "{text}");
+    let end = text.split("It adds up: 100 orders").nth(1).unwrap_or_else(|| panic!("{text}"));
+    for lacks in ["really killed", "real network", "management API", "throughput"] {
+        assert!(end.contains(lacks), "{lacks}: {text}");
+    }
+}
+
+#[test]
+fn without_docker_and_a_server_the_demo_plays_on_a_simulated_broker() {
+    if Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server").exists() {
+        return not_tried("the demo without a broker, because a rabbitmq-server is installed");
+    }
+    // Neither is found on this path.
+    let output = Command::new(PROGRAM).args(["--messages", "100"]).env("PATH", "").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.starts_with("SIMULATED, because neither Docker nor a rabbitmq-server is here: "), "{text}");
+}
+
+/// What a demo of 150 orders shows on any broker, if its consumer died this often.
+fn check(report: &Value, crashes: u64) {
+    assert_eq!(number(report, "/published"), 150);
     let orders = |handled: usize, exhausted: Option<usize>| {
         let mut orders = json!({
             "handled": handled,
@@ -40,12 +91,7 @@ fn the_demo_adds_up_and_its_trace_agrees_with_what_the_service_saw() {
     };
     assert_eq!(report["before_the_replay"]["orders"], orders(132, Some(8)));
     assert_eq!(report["at_the_end"]["orders"], orders(140, None));
-    // One delivery, and five more within the limit. 3.10 and 4.0 also count a message that is handed back unseen, which happens while
-    // the queues of a process take turns.
-    let crashes = number(&report, "/crashes");
-    let handing_back_counts = ["RabbitMQ 3.", "RabbitMQ 4.0."].iter().any(|version| errors.contains(version));
-    assert!(crashes == 6 || (handing_back_counts && (1..6).contains(&crashes)), "{crashes} crashes\n{errors}");
-    assert!(number(&report, "/lateness_ms/waits") > 10);
+    assert!(number(report, "/lateness_ms/waits") > 10);
 
     let trace = &report["trace"];
     let spans = trace["spans"].as_array().unwrap();
@@ -77,8 +123,8 @@ fn the_demo_adds_up_and_its_trace_agrees_with_what_the_service_saw() {
     // The first delivery came back from nowhere, and after the last death there is no other.
     assert_eq!(deaths.len() as u64 + 1, crashes, "{poison:#?}");
     assert_eq!(poison.last().unwrap()["attributes"]["rehop.last_delivery"], crashes == 6, "{poison:#?}");
-    assert!(number(&report, "/traces") >= 150);
-    assert_eq!(number(&report, "/traces_with_doubted_clocks"), 0);
+    assert!(number(report, "/traces") >= 150);
+    assert_eq!(number(report, "/traces_with_doubted_clocks"), 0);
 
     let timelines = report["timelines"].as_array().unwrap();
     assert_eq!(timelines.len(), 3);

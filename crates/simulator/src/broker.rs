@@ -23,6 +23,8 @@ pub struct Broker {
     pub(crate) consumer_timeout: Time,
     /// The node's `max_message_size`. There is none at first, whereas a real node has one of many megabytes.
     pub max_message_size: usize,
+    /// When the node's time begins, counted from 1970. It begins then unless this is changed. Dead letters bear the date.
+    pub epoch: Time,
     pub(crate) alarm: Option<Alarm>,
     pub(crate) permissions: BTreeMap<String, Permissions>,
     pub(crate) policies: BTreeMap<String, FieldTable>,
@@ -66,6 +68,7 @@ impl Broker {
             next_number: 0,
             consumer_timeout: Time::from_secs(30 * 60),
             max_message_size: usize::MAX,
+            epoch: Time::ZERO,
             alarm: None,
             permissions: BTreeMap::new(),
             policies: BTreeMap::new(),

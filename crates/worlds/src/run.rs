@@ -81,6 +81,7 @@ fn in_virtual_time<T>(seed: u64, living: impl Future<Output = T>) -> Result<T, E
 
 async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
     let mut broker = Broker::new(scenario.version);
+    broker.epoch = BEGINNING;
     broker.set_consumer_timeout(scenario.enforced_timeout);
     let network = Network::new(broker, scenario.conditions, scenario.seed);
     let (kills, killed) = mpsc::unbounded_channel();

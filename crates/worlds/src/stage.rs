@@ -167,7 +167,9 @@ impl World {
         let seeded = rehop::internals::seed(seed);
         let (network, dated) = {
             let _entered = runtime.enter();
-            let network = Network::new(Broker::new(version), conditions, seed);
+            let mut broker = Broker::new(version);
+            broker.epoch = BEGINNING;
+            let network = Network::new(broker, conditions, seed);
             (network, rehop::internals::simulate(UNIX_EPOCH + BEGINNING))
         };
         Self {

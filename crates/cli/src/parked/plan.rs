@@ -1,7 +1,5 @@
 //! Tables of groups and messages, and the plan of what a command would do.
 
-use std::time::SystemTime;
-
 use rehop::Timestamp;
 use rehop_operator::parked::{Group, Listing, ParkedMessage, Planned, ReplayRequest};
 
@@ -36,7 +34,7 @@ impl Verb {
 }
 
 pub(super) fn now() -> Timestamp {
-    SystemTime::now().into()
+    Timestamp::now()
 }
 
 pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {

@@ -12,12 +12,14 @@ mod cluster;
 mod doctor;
 mod endpoint;
 mod examined;
+mod folder;
 mod kills;
 mod monitoring;
 mod parked;
 mod process;
 mod producers;
 mod publish;
+mod readme;
 mod relay;
 mod shutdown;
 #[allow(dead_code, reason = "the library's tests use all of it")]

@@ -96,8 +96,17 @@ impl Tool {
         reading: impl Future<Output = ()> + Send + 'static,
     ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rehop"));
-        command.args(arguments).env_clear().envs(environment);
-        command.current_dir(std::env::temp_dir()).kill_on_drop(true);
+        command.args(arguments).env_clear().envs(environment).current_dir(std::env::temp_dir());
+        Self::spawn(command, reading)
+    }
+
+    /// Any other program: a service, or a shell that runs the tool.
+    pub(crate) fn of(command: Command) -> Self {
+        Self::spawn(command, std::future::ready(()))
+    }
+
+    fn spawn(mut command: Command, reading: impl Future<Output = ()> + Send + 'static) -> Self {
+        command.kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());

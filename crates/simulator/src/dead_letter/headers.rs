@@ -19,16 +19,16 @@ use crate::queue::Entry;
 /// The message as it is published to the dead-letter exchange.
 pub(super) fn dead_letter(
     version: Version,
-    now: Time,
+    date: Time,
     entry: &Entry,
     reason: Reason,
     queue: &Name,
     target: &Target,
 ) -> Message {
     let mut dead = if version == Version::V3_10 {
-        record_in_header(now, &entry.message, reason, queue, target)
+        record_in_header(date, &entry.message, reason, queue, target)
     } else {
-        record_in_history(now, entry, reason, queue)
+        record_in_history(date, entry, reason, queue)
     };
     dead.ttl = None;
     dead.exchange = target.exchange.clone();
@@ -51,7 +51,7 @@ pub(super) fn is_cycle(version: Version, message: &Message, reason: Reason, queu
     message.deaths.iter().take(position + 1).all(|death| death.reason != Reason::Rejected)
 }
 
-fn record_in_history(now: Time, entry: &Entry, reason: Reason, queue: &Name) -> Message {
+fn record_in_history(date: Time, entry: &Entry, reason: Reason, queue: &Name) -> Message {
     let message = &entry.message;
     let mut dead = (**message).clone();
     let is_first = dead.deaths.is_empty();
@@ -68,7 +68,7 @@ fn record_in_history(now: Time, entry: &Entry, reason: Reason, queue: &Name) -> 
             exchange: message.exchange.clone(),
             routing_keys: message.shown_routing_keys().to_vec(),
             count: 1,
-            time: now,
+            time: date,
             original_expiration: message.ttl,
         },
     };
@@ -96,7 +96,7 @@ fn set(headers: &mut BTreeMap<ShortString, AMQPValue>, names: [&str; 3], reason:
     }
 }
 
-fn record_in_header(now: Time, message: &Message, reason: Reason, queue: &Name, target: &Target) -> Message {
+fn record_in_header(date: Time, message: &Message, reason: Reason, queue: &Name, target: &Target) -> Message {
     let mut dead = message.clone();
     let properties = with_headers(&message.properties, false, |headers| {
         let mut routing_keys = vec![Name::from(message.routing_key())];
@@ -107,7 +107,7 @@ fn record_in_header(now: Time, message: &Message, reason: Reason, queue: &Name, 
             exchange: message.exchange.clone(),
             routing_keys,
             count: 1,
-            time: now,
+            time: date,
             original_expiration: message.ttl,
         };
         let former = headers.get("x-death").cloned();

@@ -53,7 +53,8 @@ impl Broker {
     fn dead(&self, queue: QueueId, reason: Reason, entry: &Entry) -> Option<(Arc<Message>, Vec<QueueId>)> {
         let queue = self.queues.get(&queue)?;
         let target = target_of(queue)?;
-        let message = headers::dead_letter(self.version, self.now, entry, reason, &queue.name, &target);
+        let date = self.epoch + self.now;
+        let message = headers::dead_letter(self.version, date, entry, reason, &queue.name, &target);
         let mut targets = self.route_message(&message);
         targets.retain(|queue| !self.closes_cycle(&message, reason, *queue));
         Some((Arc::new(message), targets))

@@ -333,6 +333,23 @@ fn dead_letters_follow_alternate_exchanges() {
 }
 
 #[test]
+fn a_dead_letter_bears_the_date_of_its_death() {
+    for version in VERSIONS {
+        let mut world = World::new(version);
+        world.broker.epoch = Time::from_secs(1_700_000_000);
+        world.declare("end", quorum([]));
+        let mut arguments = wait_queue("at-most-once", 1000, "");
+        arguments.insert("x-dead-letter-routing-key".into(), text("end"));
+        world.declare("wait", arguments);
+        world.publish("wait", "m");
+        world.pass(ms(1000));
+        let deaths = deaths(&world.get("end").unwrap());
+        let date = deaths[0].inner().get("time").cloned();
+        assert_eq!(date, Some(AMQPValue::Timestamp(1_700_000_001)), "{version:?}");
+    }
+}
+
+#[test]
 fn on_3_10_former_deaths_change_their_order_each_time() {
     for (version, expected) in
         VERSIONS.into_iter().zip([["d", "b", "a", "c"], ["d", "c", "b", "a"], ["d", "c", "b", "a"]])

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use rehop_testing::{Publish, Received};
 use serde_json::{Value, json};
 
-use super::{Folder, error, message};
+use super::{error, message};
+use crate::folder::Folder;
 use crate::process::Finished;
 use crate::support::{Fixture, SOON};
 

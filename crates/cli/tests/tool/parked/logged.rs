@@ -4,7 +4,8 @@ use rehop::Failure;
 use rehop_testing::Broker;
 use serde_json::json;
 
-use super::{Folder, message};
+use super::message;
+use crate::folder::Folder;
 use crate::process::Finished;
 use crate::support::{Fixture, not_tried};
 

@@ -7,8 +7,6 @@ mod stopped;
 mod transfer;
 mod warned;
 
-use std::path::PathBuf;
-
 use rehop::Failure;
 use rehop_testing::{Broker, Publish, Received, eventually};
 use serde_json::{Value, json};
@@ -41,23 +39,6 @@ impl Fixture {
         let to_stray = |message: Publish| Publish { exchange: self.stray(), ..message };
         let count = self.client.publish_many(messages.into_iter().map(to_stray)).await.unwrap();
         self.has_depth(&self.stray(), count as u32).await;
-    }
-}
-
-/// A folder of one test, which goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn of(fixture: &Fixture) -> Self {
-        let folder = std::env::temp_dir().join(fixture.namespace.name());
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use rehop_testing::{Received, eventually};
 use tokio::sync::oneshot;
 
-use super::{Folder, message};
+use super::message;
+use crate::folder::Folder;
 use crate::process::{Finished, Tool, variables};
 use crate::support::{Fixture, SOON};
 

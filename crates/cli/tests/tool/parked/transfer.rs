@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use rehop_testing::Publish;
 use serde_json::{Value, json};
 
-use super::{Folder, message};
+use super::message;
+use crate::folder::Folder;
 use crate::process::Finished;
 use crate::support::{Fixture, SOON};
 
