@@ -8,7 +8,9 @@ macro_rules! links {
             "[architecture]: crate::docs::architecture\n",
             "[changelog]: crate::docs::changelog\n",
             "[comparison]: crate::docs::comparison\n",
+            "[cookbook]: crate::docs::cookbook\n",
             "[decisions]: crate::docs::decisions\n",
+            "[faq]: crate::docs::faq\n",
             "[front page]: crate\n",
             "[guarantees]: crate::docs::guarantees\n",
             "[headers]: crate::docs::headers\n",
@@ -20,14 +22,29 @@ macro_rules! links {
             "[queue for native]: crate::docs::waiting#a-queue-for-native-or-for-order\n",
             "[runbooks]: crate::docs::runbooks\n",
             "[settings]: crate::docs::settings\n",
+            "[sizing]: crate::docs::sizing\n",
             "[telemetry]: crate::telemetry\n",
             "[testing]: crate::docs::testing\n",
             "[topology]: crate::docs::topology\n",
             "[tried clients]: crate::docs::producers#clients-that-were-tried\n",
+            "[tutorial]: crate::docs::tutorial\n",
+            "[versions]: crate::docs::versions\n",
             "[waiting]: crate::docs::waiting\n",
         )
     };
 }
+
+#[doc = links!()]
+#[doc = include_str!("tutorial.md")]
+pub mod tutorial {}
+
+#[doc = links!()]
+#[doc = include_str!("cookbook.md")]
+pub mod cookbook {}
+
+#[doc = links!()]
+#[doc = include_str!("faq.md")]
+pub mod faq {}
 
 #[doc = links!()]
 #[doc = include_str!("architecture.md")]
@@ -44,6 +61,14 @@ pub mod guarantees {}
 #[doc = links!()]
 #[doc = include_str!("comparison.md")]
 pub mod comparison {}
+
+#[doc = links!()]
+#[doc = include_str!("sizing.md")]
+pub mod sizing {}
+
+#[doc = links!()]
+#[doc = include_str!("versions.md")]
+pub mod versions {}
 
 #[doc = links!()]
 #[doc = include_str!("settings.md")]
