@@ -70,10 +70,12 @@
 //! [`connect_until`] and [`Service`] run a service, [`Failure`] is what handlers return, [`Message`] what they get, and [`Publisher`]
 //! publishes. [`Settings`] has the layers of settings, [`telemetry`] traces and metrics.
 //!
-//! Pages: [how it works](docs::architecture), [why](docs::decisions), [what is promised](docs::guarantees), [alternatives](docs::comparison),
-//! [settings](docs::settings), [which way to wait](docs::waiting), [queues, exchanges and permissions](docs::topology),
+//! Pages: [tutorial](docs::tutorial), [cookbook](docs::cookbook), [questions, by symptom](docs::faq), [how it works](docs::architecture),
+//! [why](docs::decisions), [what is promised](docs::guarantees), [alternatives](docs::comparison), [settings](docs::settings),
+//! [which way to wait](docs::waiting), [queues, exchanges and permissions](docs::topology), [sizing](docs::sizing),
 //! [headers](docs::headers), [producers in other languages](docs::producers), [moving a service over](docs::migration),
-//! [runbooks](docs::runbooks), [testing a service](docs::testing), [how rehop is tested](docs::proof), [changes](docs::changelog).
+//! [runbooks](docs::runbooks), [testing a service](docs::testing), [how rehop is tested](docs::proof), [versions](docs::versions),
+//! [changes](docs::changelog).
 //!
 //! # Packages
 //!

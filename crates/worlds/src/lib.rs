@@ -83,3 +83,7 @@ pub use scenario::{
 };
 pub use stage::{Delivered, Fate, MessageId, ProcessEnd, Stop, World};
 pub use story::Story;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
