@@ -312,7 +312,7 @@ impl Slot {
                 // This returns it if its channel is gone; the broker then has it again anyway.
                 inbox.hold(ticket, unacked, due.into_std(), now);
             }
-            [inbox.quiet_until(), inbox.stands_still_until(now)]
+            inbox.quiet_until()
         });
         if let Some(unacked) = unheld {
             // In a shutdown its slot is still taken, so that waits for this.
@@ -320,7 +320,7 @@ impl Slot {
             return intake.finished.notify_waiters();
         }
         intake.finished.notify_waiters();
-        for at in until.into_iter().flatten().chain([due.into_std()]) {
+        for at in until.into_iter().chain([due.into_std()]) {
             intake.tick_at(at);
         }
     }

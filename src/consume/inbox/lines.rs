@@ -94,12 +94,11 @@ impl<T> Lines<T> {
         self.held.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// What is due by now may start. Calls `woken` for each.
-    pub(super) fn wake(&mut self, now: Instant, mut woken: impl FnMut(&T)) {
+    /// What is due by now may start.
+    pub(super) fn wake(&mut self, now: Instant) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let number = first.key().1;
             let (key, item) = first.remove();
-            woken(&item);
             self.due.push_back((Place { key, number }, item));
         }
     }
@@ -215,7 +214,7 @@ mod tests {
                     Call::Hold(..) => {}
                     Call::Pass(millis) => {
                         now += Duration::from_millis(millis);
-                        lines.wake(now, |_| ());
+                        lines.wake(now);
                         prop_assert!(lines.due_at().is_none_or(|due| due > now));
                     }
                 }
@@ -223,7 +222,7 @@ mod tests {
                 prop_assert_eq!(lines.len() as u64, arrived - finished);
                 prop_assert_eq!(lines.oldest().is_some(), lines.len() > 0);
             }
-            lines.wake(now + Duration::from_secs(1), |_| ());
+            lines.wake(now + Duration::from_secs(1));
             while lines.len() > 0 {
                 while seen.start(&mut lines)? {}
                 prop_assert!(!seen.running.is_empty(), "something can run as long as something is left");
@@ -255,7 +254,7 @@ mod tests {
         lines.hold(place, item, now);
         assert_eq!(lines.due_at(), Some(now));
         assert_eq!(lines.heads().next().map(|(_, item)| *item), Some(1), "nothing is due before time has passed");
-        lines.wake(now, |_| ());
+        lines.wake(now);
         let heads: Vec<_> = lines.heads().map(|(place, item)| (place, *item)).collect();
         assert_eq!(heads.iter().map(|(_, item)| *item).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!([2, 0].map(|head: usize| lines.take(heads[head].0)), [Some(2), Some(0)]);

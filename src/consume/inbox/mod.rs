@@ -6,9 +6,7 @@
 //!
 //! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is
 //!   taken or started meanwhile. What was delivered before a suspect is charged once if the process dies, and can afford that.
-//!   Every subscription that the window does not allow ends before a suspect starts. A suspect near its limit that waits in
-//!   this process would be charged for whatever else kills the process meanwhile, so nothing else starts during a short wait
-//!   ([`standstill`]).
+//!   Every subscription that the window does not allow ends before a suspect starts.
 //! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
 //!   charged.
 //! - **A subscription whose deliveries all wait in this process is replaced**, so that they do not hold up the others.
@@ -54,7 +52,7 @@
 //! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
 //!   10 s, and for longer the more often it came back, but not forever;
 //! - a broker that is further away: a process may open its window with a fresh message before what came back is delivered;
-//! - waits in the process: they stop the other queues for no more than 10 s in 70, so a crash by another message may charge what waits;
+//! - waits in the process: a crash by another message charges what waits;
 //! - repeated deaths for other reasons, or lost channels: they charge messages, and there is no culprit to isolate.
 //!
 //! Architecture invariant: pure. No channel, no task, no clock, no randomness: time and random numbers are arguments.
@@ -66,7 +64,6 @@ mod proof;
 mod queue_inbox;
 mod requeued;
 mod rules;
-mod standstill;
 mod suspicion;
 #[cfg(test)]
 mod tests;
@@ -80,7 +77,6 @@ use proof::Proof;
 use queue_inbox::{QueueInbox, Waiting};
 pub(crate) use requeued::Fingerprint;
 pub(crate) use rules::Rules;
-use standstill::Standstill;
 pub(crate) use suspicion::is_near_limit;
 use suspicion::{Redeliveries, Standing, standing};
 use turn::Turn;
@@ -97,7 +93,6 @@ pub(crate) struct Inbox<T> {
     proof: Proof,
     turn: Turn,
     isolation: Option<Isolation>,
-    standstill: Standstill,
     /// No suspect starts before this: what was settled last must have reached the broker.
     quiet_until: Option<Instant>,
     draw: u64,
@@ -161,7 +156,6 @@ impl<T> Inbox<T> {
             proof: Proof::default(),
             turn: Turn::new(draw),
             isolation: None,
-            standstill: Standstill::default(),
             quiet_until: None,
             draw,
         }
@@ -253,7 +247,7 @@ impl<T> Inbox<T> {
     /// The next handler to start, if one may start now. Call it until it returns `None`.
     pub(crate) fn start(&mut self, now: Instant) -> Option<(QueueIndex, Ticket, T)> {
         self.pass_time(now);
-        if self.isolation.is_some() || self.stands_still_until(now).is_some() {
+        if self.isolation.is_some() {
             return None;
         }
         let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
@@ -324,10 +318,7 @@ impl<T> Inbox<T> {
             self.orphan_ended(&ticket);
             return Some(item);
         };
-        let is_endangered = self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due, now);
-        if is_endangered && due > now {
-            self.standstill.begin(now);
-        }
+        self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due, now);
         self.ended(&ticket, &running, now);
         None
     }
@@ -428,8 +419,7 @@ impl<T> Inbox<T> {
         let late = self.queues.iter().filter_map(QueueInbox::late_at).min();
         let due = self.queues.iter().filter_map(QueueInbox::due_at).min();
         let ended = self.awaits_subscriptions_until(now);
-        let moving = self.stands_still_until(now);
-        [isolation, self.quiet_until, proven, turn, late, due, ended, moving].into_iter().flatten().min()
+        [isolation, self.quiet_until, proven, turn, late, due, ended].into_iter().flatten().min()
     }
 
     /// Applies what time alone changes: turns and isolations end, and handlers that have run long enough count as proven.
@@ -462,11 +452,10 @@ impl<T> Inbox<T> {
                 && !others.any(|(_, held)| !held.rules.is_ordered && held.is_subscribed() && self.takes_first(held))
     }
 
-    /// Whether a suspect runs in isolation, could start, or waits here while nothing else may start.
+    /// Whether a suspect runs in isolation, or could start.
     fn has_suspects(&self, now: Instant) -> bool {
         self.isolation.as_ref().is_some_and(|isolation| now < isolation.until)
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
-            || self.stands_still_until(now).is_some()
     }
 
     /// Until when suspects wait for subscriptions to end or, in ordered queues, to fill up, if they do.
@@ -485,12 +474,7 @@ impl<T> Inbox<T> {
 
     /// How many deliveries a crash would charge although they could still be handed back.
     fn in_hand(&self) -> usize {
-        self.queues.iter().map(QueueInbox::in_hand).sum::<usize>() + usize::from(self.isolation.is_some())
-    }
-
-    /// Until when an endangered delivery that waits in this process holds up everything else, if it does.
-    pub(crate) fn stands_still_until(&self, now: Instant) -> Option<Instant> {
-        self.standstill.ends_at(now).filter(|_| self.queues.iter().any(QueueInbox::has_endangered))
+        self.queues.iter().map(QueueInbox::waiting).sum::<usize>() + usize::from(self.isolation.is_some())
     }
 
     /// How many of the queue's handlers have run for longer than a delivery may wait for one.

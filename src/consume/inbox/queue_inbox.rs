@@ -7,7 +7,6 @@ use super::ending::Ending;
 use super::lines::{Lines, Place};
 use super::pace::Pace;
 use super::requeued::{Fingerprint, Requeued};
-use super::standstill::LONGEST;
 use super::suspicion::{Rank, Redeliveries, Standing, is_near_limit};
 use super::{Rules, Running};
 
@@ -43,8 +42,6 @@ pub(super) struct QueueInbox<T> {
     lines: Lines<Waiting<T>>,
     /// How many of them are suspects.
     suspects_in_line: usize,
-    /// How many of what waits in this process are endangered.
-    endangered: usize,
 }
 
 /// A delivery that waits for a handler, for its first attempt or for another.
@@ -58,8 +55,6 @@ pub(super) struct Waiting<T> {
     standing: Standing,
     /// Where it stands in an ordered queue, once it was started.
     pub(super) place: Option<Place>,
-    /// It is a suspect near its limit that waits in this process. Nothing else should start, because a crash would charge it.
-    is_endangered: bool,
 }
 
 /// A delivery that waits in this process between two attempts.
@@ -98,7 +93,6 @@ impl<T> QueueInbox<T> {
             pace: Pace::default(),
             lines: Lines::new(),
             suspects_in_line: 0,
-            endangered: 0,
         }
     }
 
@@ -136,11 +130,6 @@ impl<T> QueueInbox<T> {
 
     pub(super) fn is_subscribed(&self) -> bool {
         self.subscription.prefetch > 0
-    }
-
-    /// Whether an endangered delivery waits here.
-    pub(super) fn has_endangered(&self) -> bool {
-        self.endangered > 0
     }
 
     /// Since when the oldest suspect is here.
@@ -190,44 +179,25 @@ impl<T> QueueInbox<T> {
         }
     }
 
-    /// A handler has ended, and its delivery waits here until it is due. Returns whether it is endangered.
-    pub(super) fn hold(
-        &mut self,
-        running: &Running,
-        number: u64,
-        draw: u64,
-        item: T,
-        due: Instant,
-        now: Instant,
-    ) -> bool {
+    /// A handler has ended, and its delivery waits here until it is due.
+    pub(super) fn hold(&mut self, running: &Running, number: u64, draw: u64, item: T, due: Instant, now: Instant) {
         let Running { subscription, redeliveries, started, is_suspect, place, .. } = *running;
         self.running -= 1;
         self.pace.finished(now.saturating_duration_since(started));
-        let headroom = self.headroom(redeliveries);
-        let is_near_limit = is_near_limit(redeliveries.count, self.rules.delivery_limit);
-        let is_endangered = is_suspect && is_near_limit && due <= now + LONGEST;
-        self.endangered += usize::from(is_endangered);
         let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
-        let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None, is_endangered };
+        let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None };
         if let Some(place) = place {
-            self.lines.hold(place, waiting, due);
-            return is_endangered;
+            return self.lines.hold(place, waiting, due);
         }
-        let rank = is_suspect.then(|| match is_endangered {
-            true => Rank::resumed(headroom, number),
-            false => Rank::new(headroom, number, draw),
-        });
+        let rank = is_suspect.then(|| Rank::new(self.headroom(redeliveries), number, draw));
         self.held.insert((due, number), Held { waiting, rank });
-        is_endangered
     }
 
     /// What is due by now waits for a handler again.
     pub(super) fn wake(&mut self, now: Instant) {
-        let endangered = &mut self.endangered;
-        self.lines.wake(now, |waiting| *endangered -= usize::from(waiting.is_endangered));
+        self.lines.wake(now);
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let Held { waiting, rank } = first.remove();
-            self.endangered -= usize::from(waiting.is_endangered);
             match rank {
                 None => self.due.push_back(waiting),
                 Some(rank) => {
@@ -255,8 +225,7 @@ impl<T> QueueInbox<T> {
     {
         let headroom = self.headroom(redeliveries);
         let subscription = self.subscription.number;
-        let (place, is_endangered) = (None, false);
-        let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place, is_endangered };
+        let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place: None };
         self.subscription.unsettled += 1;
         if let Some(ending) = &mut self.ending {
             ending.arrived(now);
@@ -290,12 +259,6 @@ impl<T> QueueInbox<T> {
     pub(super) fn waiting(&self) -> usize {
         let in_lines = self.lines.len().saturating_sub(if self.rules.is_ordered { self.running } else { 0 });
         self.plain.len() + self.suspects.len() + self.due.len() + in_lines
-    }
-
-    /// How many deliveries no handler has seen, and how many are endangered.
-    pub(super) fn in_hand(&self) -> usize {
-        // In lines, what waits between two attempts is counted already.
-        self.waiting() + if self.rules.is_ordered { 0 } else { self.endangered }
     }
 
     pub(super) fn running(&self) -> usize {
@@ -391,7 +354,7 @@ impl<T> QueueInbox<T> {
         let held = self.held.values().map(|held| &held.waiting);
         let waiting = self.plain.iter().chain(&self.due).chain(self.suspects.values()).chain(held);
         let in_line = self.lines.take_all();
-        (self.suspects_in_line, self.endangered) = (0, 0);
+        self.suspects_in_line = 0;
         let waiting = waiting.chain(&in_line).map(|waiting| waiting.redeliveries);
         self.returning = waiting.chain(running).map(Redeliveries::and_excused).collect();
         self.plain.clear();
@@ -405,7 +368,7 @@ impl<T> QueueInbox<T> {
     pub(super) fn take_all(&mut self) -> Vec<T> {
         let mut held = self.lines.take_all();
         // What is running is not in its line any more.
-        (self.suspects_in_line, self.endangered) = (0, 0);
+        self.suspects_in_line = 0;
         held.extend(std::mem::take(&mut self.held).into_values().map(|held| held.waiting));
         for waiting in &held {
             self.left(waiting.subscription);

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::proof::Proof;
 use super::{CRASHES_WITHIN, Rules};
 
-/// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit. If it waits in this process, nothing
-/// else starts meanwhile, for a short time.
+/// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit.
 const LAST_CHARGES: u32 = 2;
 
 /// The least headroom of an ordinary requeue.
@@ -101,12 +100,6 @@ pub(super) struct Rank {
 impl Rank {
     pub(super) fn new(headroom: u32, number: u64, draw: u64) -> Self {
         Self { headroom, lot: lot(number ^ draw), number }
-    }
-
-    /// For a suspect that has run and then waited in this process. It runs before its equals, so that it is settled before one of them can
-    /// kill the process.
-    pub(super) fn resumed(headroom: u32, number: u64) -> Self {
-        Self { headroom, lot: 0, number }
     }
 }
 
