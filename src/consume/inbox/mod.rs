@@ -18,7 +18,7 @@
 //!   survived it.
 //! - **Queues take turns** ([`turn`]) until each has brought a fresh delivery, or a few deliveries are proven: a message that
 //!   kills at the head of one queue must not charge the head of another each time.
-//! - **Nothing waits too long** ([`pace`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0). If it is shorter
+//! - **Nothing waits too long** ([`Rules::widest`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0). If it is shorter
 //!   than was known, and takes deliveries back one by one (4.3), what waits for its first handler goes back when the broker cancels the
 //!   subscription.
 //!
@@ -59,7 +59,6 @@
 
 mod ending;
 mod lines;
-mod pace;
 mod proof;
 mod queue_inbox;
 mod requeued;
@@ -195,7 +194,7 @@ impl<T> Inbox<T> {
             true => u16::from(self.may_take_first(queue)),
             false => self.proof.window(held.rules.concurrency),
         };
-        held.in_steps(proven.min(held.rules.prefetch), held.paced(self.stuck(queue, now)).min(held.room()))
+        held.in_steps(proven.min(held.rules.widest()), held.room())
     }
 
     /// The queue's subscriptions are to end, and fill up until then. `None`: cancel them now. Otherwise ask again at this time, and after
@@ -307,7 +306,7 @@ impl<T> Inbox<T> {
     /// A started delivery was settled, or cannot be settled any more.
     pub(crate) fn finish(&mut self, ticket: Ticket, now: Instant) {
         let Some(running) = self.running.remove(&ticket.0) else { return self.orphan_ended(&ticket) };
-        self.queues[running.queue].finish(&running, now);
+        self.queues[running.queue].finish(&running);
         self.ended(&ticket, &running, now);
     }
 
@@ -318,7 +317,7 @@ impl<T> Inbox<T> {
             self.orphan_ended(&ticket);
             return Some(item);
         };
-        self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due, now);
+        self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due);
         self.ended(&ticket, &running, now);
         None
     }
@@ -475,13 +474,6 @@ impl<T> Inbox<T> {
     /// How many deliveries a crash would charge although they could still be handed back.
     fn in_hand(&self) -> usize {
         self.queues.iter().map(QueueInbox::waiting).sum::<usize>() + usize::from(self.isolation.is_some())
-    }
-
-    /// How many of the queue's handlers have run for longer than a delivery may wait for one.
-    fn stuck(&self, queue: QueueIndex, now: Instant) -> usize {
-        let limit = self.queues[queue.0].rules.hold_limit;
-        let long = self.running.values().take_while(|running| now.saturating_duration_since(running.started) >= limit);
-        long.filter(|running| running.queue == queue.0).count()
     }
 
     fn number(&mut self) -> u64 {

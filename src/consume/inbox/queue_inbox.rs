@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::ending::Ending;
 use super::lines::{Lines, Place};
-use super::pace::Pace;
 use super::requeued::{Fingerprint, Requeued};
 use super::suspicion::{Rank, Redeliveries, Standing, is_near_limit};
 use super::{Rules, Running};
@@ -37,7 +36,6 @@ pub(super) struct QueueInbox<T> {
     /// What a lost channel held, and what an ended subscription may have been about to bring, with the counts that it will have.
     returning: Vec<Redeliveries>,
     requeued: Requeued,
-    pace: Pace,
     /// What is not settled, if the queue is ordered: then nothing is in `plain`, `suspects`, `held` and `due`.
     lines: Lines<Waiting<T>>,
     /// How many of them are suspects.
@@ -90,7 +88,6 @@ impl<T> QueueInbox<T> {
             is_fresh: false,
             returning: Vec::new(),
             requeued: Requeued::default(),
-            pace: Pace::default(),
             lines: Lines::new(),
             suspects_in_line: 0,
         }
@@ -180,10 +177,9 @@ impl<T> QueueInbox<T> {
     }
 
     /// A handler has ended, and its delivery waits here until it is due.
-    pub(super) fn hold(&mut self, running: &Running, number: u64, draw: u64, item: T, due: Instant, now: Instant) {
-        let Running { subscription, redeliveries, started, is_suspect, place, .. } = *running;
+    pub(super) fn hold(&mut self, running: &Running, number: u64, draw: u64, item: T, due: Instant) {
+        let Running { subscription, redeliveries, is_suspect, place, .. } = *running;
         self.running -= 1;
-        self.pace.finished(now.saturating_duration_since(started));
         let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
         let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None };
         if let Some(place) = place {
@@ -339,9 +335,8 @@ impl<T> QueueInbox<T> {
     }
 
     /// Frees a slot.
-    pub(super) fn finish(&mut self, running: &Running, now: Instant) {
+    pub(super) fn finish(&mut self, running: &Running) {
         self.running -= 1;
-        self.pace.finished(now.saturating_duration_since(running.started));
         self.left(running.subscription);
         if let Some(place) = running.place {
             self.lines.finish(place);
@@ -418,18 +413,6 @@ impl<T> QueueInbox<T> {
         let suspect = self.suspects.values().map(|waiting| waiting.arrived).min();
         let first = [self.plain.front(), self.due.front()].into_iter().flatten().map(|waiting| waiting.arrived);
         suspect.into_iter().chain(first).chain(self.lines.oldest()).min().map(|arrived| arrived + self.rules.hold_limit)
-    }
-
-    /// How many deliveries the subscription may bring so that none waits too long, if `stuck` of the handlers do not end.
-    pub(super) fn paced(&self, stuck: usize) -> u16 {
-        let free = usize::from(self.rules.concurrency).saturating_sub(stuck + self.orphans);
-        match self.pace.startable(free, self.rules.hold_limit) {
-            None => u16::MAX,
-            Some(startable) => {
-                let room = (stuck + startable).max(1).saturating_sub(self.brought_before());
-                u16::try_from(room).unwrap_or(u16::MAX)
-            }
-        }
     }
 
     /// How much of `prefetch` is left for the present subscription: the broker no longer counts what earlier ones brought.

@@ -8,7 +8,7 @@ use crate::wait::WaitStrategy;
 /// The settings of one queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// The widest window.
+    /// The widest window that the settings allow.
     pub(crate) prefetch: u16,
     /// How many handlers may run at a time.
     pub(crate) concurrency: u16,
@@ -18,6 +18,8 @@ pub(crate) struct Rules {
     pub(crate) immediate: u32,
     /// How long a delivery may wait for its handler. Longer, and the broker's timeout would charge all that is held.
     pub(crate) hold_limit: Duration,
+    /// How long a handler may run.
+    pub(crate) handler_timeout: Duration,
     /// Whether messages with the same key run in order, one at a time.
     pub(crate) is_ordered: bool,
 }
@@ -48,7 +50,15 @@ impl Rules {
             delivery_limit: config.policy.delivery_limit,
             immediate: config.policy.immediate,
             hold_limit,
+            handler_timeout: config.handler_timeout,
         }
+    }
+
+    /// The widest window: no delivery waits too long for a handler, even if each handler takes all of its time.
+    pub(crate) fn widest(&self) -> u16 {
+        let rounds = self.hold_limit.as_nanos() / self.handler_timeout.as_nanos().max(1);
+        let startable = u128::from(self.concurrency).saturating_mul(rounds.saturating_add(1));
+        self.prefetch.min(u16::try_from(startable).unwrap_or(u16::MAX)).max(1)
     }
 }
 
@@ -97,6 +107,13 @@ mod tests {
     fn the_rest_is_what_the_settings_say() {
         let Rules { prefetch, concurrency, delivery_limit, immediate, .. } = rules(60, 1800);
         assert_eq!((prefetch, concurrency, delivery_limit, immediate), (40, 20, 7, 3));
+    }
+
+    #[test]
+    fn no_more_is_taken_than_handlers_can_start_in_time_if_each_takes_all_of_its_time() {
+        assert_eq!([60, 900, 1_500].map(|handler_timeout| rules(handler_timeout, 1_800).widest()), [40, 20, 20]);
+        assert_eq!(Rules { prefetch: 1_000, ..rules(400, 1_800) }.widest(), 60, "they start at once, after 400 s and after 800 s");
+        assert_eq!(Rules { hold_limit: Duration::ZERO, ..rules(60, 1_800) }.widest(), 20);
     }
 
     #[test]
