@@ -10,7 +10,6 @@ use tokio::time::timeout;
 
 use crate::broker::connection::Link;
 use crate::broker::name::short;
-use crate::consume::early::EarlyReturns;
 use crate::consume::failure_log::FailureLog;
 use crate::consume::receipts::Receipts;
 use crate::consume::summary::LiveSummary;
@@ -49,8 +48,6 @@ pub(crate) struct QueueContext {
     pub(crate) state: Arc<QueueState>,
     pub(crate) warned: WarnOnce,
     pub(crate) failures: Arc<FailureLog>,
-    /// Messages that wait in the work queue.
-    pub(crate) early: EarlyReturns,
     /// For how long after its arrival a delivery may be held before another attempt begins, if messages wait in the process.
     pub(crate) hold_limit: Option<Duration>,
 }
@@ -127,7 +124,6 @@ impl QueueContext {
             settling_waits,
             summary: summary.clone(),
             warned: WarnOnce::default(),
-            early: EarlyReturns::default(),
             failures: Arc::new(FailureLog::new(queue)),
             hold_limit,
             config,

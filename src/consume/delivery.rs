@@ -140,9 +140,6 @@ impl Attempt {
             Decision::Wait { path: Path::Return, .. } => false,
             Decision::Wait { .. } | Decision::Ack | Decision::Park(_) | Decision::Discard(_) => return None,
         };
-        if let Decision::Wait { leg, .. } = decision {
-            self.context.early.returned(|| self.delivery.fingerprint(), leg, clock::now());
-        }
         Some(GivenBack { fingerprint: self.delivery.fingerprint(), is_counted })
     }
 

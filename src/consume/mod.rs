@@ -7,7 +7,6 @@ pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod copy_deadline;
 pub(crate) mod delivery;
-pub(crate) mod early;
 mod failure_counts;
 pub(crate) mod failure_log;
 mod fingerprint;

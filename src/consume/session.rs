@@ -339,7 +339,6 @@ impl<'a> Session<'a> {
         context.warned.about(&context.config.queue, ignored);
         let body = Bytes::from(data);
         let delivery = Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
-        self.check_delay(&delivery);
         let unsettled = self.watch_hold(&delivery);
         let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
         let limit = context.config.policy.delivery_limit;
@@ -361,22 +360,6 @@ impl<'a> Session<'a> {
             context,
             held: None,
             unanswered: None,
-        }
-    }
-
-    /// Warns once if the broker does not delay what it should. Attempts stay bounded, because the broker counts them all the same.
-    fn check_delay(&self, delivery: &Delivery) {
-        let context = &self.queue.context;
-        let Some(delay) = context.config.policy.strategy.delayed_return().filter(|_| delivery.ledger.hop > 0) else {
-            return;
-        };
-        if let Some(away) = context.early.came_back(|| delivery.fingerprint(), Instant::now().into_std()) {
-            tracing::warn!(
-                queue = %self.name(),
-                "a message came back after {away:.1?} from a wait of {delay:?}: retry.strategy is \"native\", and the broker does not delay \
-                 what is returned to this queue; correct its arguments x-delayed-retry-type, -min and -max, or the policy with \
-                 delayed-retry-type, which `rehop doctor` names, or set retry.strategy = \"ladder\""
-            );
         }
     }
 

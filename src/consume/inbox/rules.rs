@@ -112,7 +112,11 @@ mod tests {
     #[test]
     fn no_more_is_taken_than_handlers_can_start_in_time_if_each_takes_all_of_its_time() {
         assert_eq!([60, 900, 1_500].map(|handler_timeout| rules(handler_timeout, 1_800).widest()), [40, 20, 20]);
-        assert_eq!(Rules { prefetch: 1_000, ..rules(400, 1_800) }.widest(), 60, "they start at once, after 400 s and after 800 s");
+        assert_eq!(
+            Rules { prefetch: 1_000, ..rules(400, 1_800) }.widest(),
+            60,
+            "they start at once, after 400 s and after 800 s"
+        );
         assert_eq!(Rules { hold_limit: Duration::ZERO, ..rules(60, 1_800) }.widest(), 20);
     }
 
