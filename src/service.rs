@@ -2,7 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::name::short;
-use crate::consume::ack_timeout::{AckTimeout, Unsettled};
+use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::QueueContext;
 use crate::consume::failure_log::log_counts;
 use crate::consume::inbox::Rules;
@@ -204,7 +204,6 @@ impl Service {
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
         for (index, QueuePlan { config, handler, topology }) in indexes.into_iter().zip(plans) {
             let state = status.state(&config.queue);
-            let unsettled = Unsettled::new(config.order.is_kept());
             let shared = (&publisher, &publishing, &receipts, intake.settling_waits(index));
             let context = QueueContext::new(settings, config, handler, shared, &instruments, &summary, state)?;
             failure_logs.push(context.failures.clone());
@@ -218,8 +217,6 @@ impl Service {
                 shutdown: shutdown.clone(),
                 answer_timeout: consuming.answer_timeout(),
                 ack_timeout: AckTimeout::new(ack_timeout),
-                unsettled: Mutex::new(unsettled),
-                pause_until: Mutex::default(),
             };
             workers.spawn(Worker { queue, consuming: consuming.clone() }.run());
         }

@@ -101,11 +101,6 @@ impl Intake {
         self.change(|inbox, now| inbox.take_late(queue, now))
     }
 
-    /// Deliveries that no handler has seen, and that should go back because the broker has ended their subscription.
-    pub(crate) fn take_unseen(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
-        self.change(|inbox, _| inbox.take_unseen(queue))
-    }
-
     /// When to call [`tick`](Self::tick) if nothing else happens.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         self.lock().wake_at(clock::now())
@@ -141,11 +136,6 @@ impl Intake {
     /// How many of the queue's deliveries have started and can still be settled.
     pub(crate) fn running(&self, queue: QueueIndex) -> usize {
         self.lock().running(queue)
-    }
-
-    /// When the oldest of these has started.
-    pub(crate) fn oldest_running(&self, queue: QueueIndex) -> Option<std::time::Instant> {
-        self.lock().oldest_running(queue)
     }
 
     /// How many have started in all queues together.

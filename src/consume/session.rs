@@ -3,14 +3,12 @@
 
 mod subscriptions;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lapin::message::Delivery as Incoming;
-use lapin::options::QueueDeclareOptions;
-use lapin::types::FieldTable;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -23,10 +21,10 @@ use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::broker::look::{leader_answers, silent_leader};
 use crate::broker::queued::queued;
-use crate::consume::ack_timeout::{AckTimeout, Unsettled, is_ack_timeout, named_in};
+use crate::consume::ack_timeout::{AckTimeout, is_ack_timeout, named_in};
 use crate::consume::attempt::Unacked;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::{Fingerprint as _, QueueIndex, is_near_limit};
+use crate::consume::inbox::{QueueIndex, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::settler::{CLOSE_DELAY, Settler, SettlingChannel};
 use crate::error::{Error, Problem};
@@ -34,7 +32,6 @@ use crate::message::{Address, Delivery};
 use crate::shutdown::Shutdown;
 use crate::timestamp::Timestamp;
 use crate::topology::Topology;
-use crate::wait::WaitStrategy;
 use crate::wire::parked::reunite;
 
 /// Why a session ended.
@@ -60,38 +57,21 @@ pub(crate) struct WorkQueue {
     pub(crate) answer_timeout: Duration,
     /// How long a delivery may stay unsettled.
     pub(crate) ack_timeout: AckTimeout,
-    /// What this process may hold for long; nothing with other strategies than `in-process`.
-    pub(crate) unsettled: Mutex<Unsettled>,
-    /// After an ack timeout: how long to wait for an alarm to end before consuming again.
-    pub(crate) pause_until: Mutex<Option<Instant>>,
 }
 
 impl WorkQueue {
-    /// The broker's ack timeout has taken messages back, or may have; `timeout` is the longest that it can be. During an alarm nothing can be
-    /// copied, so everything stays held, and the next timeout would charge all of it.
-    fn note_ack_timeout(&self, timeout: Duration) {
-        let until = Instant::now() + timeout;
-        self.pause_until().get_or_insert(until);
-    }
-
-    /// After an ack timeout, waits until the broker takes copies again. No longer than the timeout, because an alarm may last until this
-    /// queue is consumed.
+    /// After the broker has taken messages back, waits until it takes copies again. During an alarm nothing can be copied, so everything would
+    /// stay held, and be taken back again. No longer than the ack timeout, because an alarm may last until this queue is consumed.
     pub(crate) async fn wait_out_alarm(&self) {
-        let Some(until) = *self.pause_until() else { return };
+        let limit = self.ack_timeout.settle_limit();
         if self.publishing.state().is_blocked {
-            let (queue, limit) = (&self.context.config.queue, until.saturating_duration_since(Instant::now()));
             tracing::warn!(
-                queue,
-                "messages may have been held for longer than the broker's consumer_timeout, because the broker blocks the publishing \
-                 connection, as during an alarm; consuming again when this ends, in {limit:.0?} at the latest"
+                queue = self.context.config.queue,
+                "the broker has taken messages back while it blocks the publishing connection, as during an alarm; consuming again when \
+                 this ends, in {limit:.0?} at the latest"
             );
         }
-        let _ = tokio::time::timeout_at(until, self.publishing.unblocked()).await;
-        *self.pause_until() = None;
-    }
-
-    fn pause_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.pause_until.lock().unwrap_or_else(PoisonError::into_inner)
+        let _ = tokio::time::timeout(limit, self.publishing.unblocked()).await;
     }
 }
 
@@ -106,11 +86,12 @@ pub(crate) struct Session<'a> {
     /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move lapin's large deliveries as it grows.
     arrived: Vec<Incoming>,
     has_taken: bool,
-    opened: Instant,
     /// When to look next at what is due, at the earliest.
     look_at: Instant,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
+    /// Whether the broker's ack timeout may end this session.
+    is_taken_back: bool,
     lost: CancellationToken,
     _lost_with_the_session: DropGuard,
 }
@@ -132,10 +113,6 @@ const DELETION: Duration = Duration::from_millis(300);
 const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's \
     consumer_timeout, which broker.consumer_timeout should say";
 
-/// lapin (4.12) passes the reason on only to subscriptions, and to requests that wait for an answer.
-const CLOSED_UNSEEN: &str = "the broker closed the channel while nothing was subscribed on it, most likely because a message was not \
-    settled within its consumer_timeout";
-
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
     pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<dyn Connection>) -> Result<Self, Error> {
@@ -153,13 +130,12 @@ impl<'a> Session<'a> {
             window: queue.intake.window(queue.index),
             arrived: Vec::new(),
             has_taken: false,
-            opened: Instant::now(),
             look_at: Instant::now(),
             is_consuming: false,
+            is_taken_back: false,
             _lost_with_the_session: lost.clone().drop_guard(),
             lost,
         };
-        session.unsettled().lose_channel();
         session.set_prefetch(1).await?;
         Ok(session)
     }
@@ -185,6 +161,11 @@ impl<'a> Session<'a> {
     /// Whether anything was delivered.
     pub(crate) fn has_taken(&self) -> bool {
         self.has_taken
+    }
+
+    /// Whether it may have ended over the broker's ack timeout.
+    pub(crate) fn was_taken_back(&self) -> bool {
+        self.is_taken_back
     }
 
     /// Consumes until the channel is lost or the shutdown is requested.
@@ -317,10 +298,6 @@ impl<'a> Session<'a> {
         };
         let cancelled = ended?;
         self.has_taken |= !self.arrived.is_empty();
-        if cancelled {
-            // Before the deliveries are read: another subscription may already have brought again what this one was cancelled over.
-            self.unsettled().cancelled(Instant::now().into_std());
-        }
         let mut arrived = std::mem::take(&mut self.arrived);
         let taken = arrived.drain(..).map(|incoming| self.read(incoming)).collect();
         arrived.shrink_to(ARRIVED_KEPT);
@@ -339,7 +316,6 @@ impl<'a> Session<'a> {
         context.warned.about(&context.config.queue, ignored);
         let body = Bytes::from(data);
         let delivery = Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
-        let unsettled = self.watch_hold(&delivery);
         let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
         let limit = context.config.policy.delivery_limit;
         let is_urgent = delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
@@ -347,15 +323,7 @@ impl<'a> Session<'a> {
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler {
-                channel,
-                tag: delivery_tag,
-                lost,
-                arrived,
-                settle_limit,
-                is_urgent,
-                _unsettled: unsettled,
-            },
+            settler: Settler { channel, tag: delivery_tag, lost, arrived, settle_limit, is_urgent },
             in_flight: InFlight::new(context.clone()),
             context,
             held: None,
@@ -363,61 +331,22 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Remembers a delivery that may be held here for long, and notices one that the broker has taken back meanwhile.
-    fn watch_hold(&self, delivery: &Delivery) -> Option<Arc<()>> {
-        let is_held = self.queue.context.config.policy.strategy.kind() == WaitStrategy::InProcess;
-        if !is_held {
-            return None;
-        }
-        let (fingerprint, redeliveries) = (delivery.fingerprint(), delivery.ledger.redeliveries);
-        let mut unsettled = self.unsettled();
-        if delivery.redelivered
-            && let Some(timeout) = unsettled.came_again(fingerprint, redeliveries)
-        {
-            self.taken_back_after(Some(timeout));
-        }
-        Some(unsettled.add(fingerprint, redeliveries, Instant::now().into_std()))
-    }
-
-    fn unsettled(&self) -> MutexGuard<'_, Unsettled> {
-        self.queue.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
     /// it was the ack timeout, it is noted.
     fn reason_for(&mut self, error: Error) -> Error {
-        let told = self.told();
-        let is_unexplained = told.is_none() && self.is_unexplained(&error);
-        let error = told.unwrap_or(error);
+        let error = self.told().unwrap_or(error);
         let text = error.to_string();
-        let (is_named, is_connected) = (is_ack_timeout(&text), self.connection.is_open());
-        if !is_named && !is_unexplained {
-            return error;
+        if is_ack_timeout(&text) {
+            self.is_taken_back = true;
+            self.taken_back_after(named_in(&text));
         }
-        let held = self.held_for();
-        if is_named || is_connected {
-            let unnamed = || self.unsettled().unnamed(Instant::now().into_std());
-            self.taken_back_after(named_in(&text).or_else(unnamed));
-        }
-        // Only now is the shortest timeout known.
-        let timeout = &self.queue.ack_timeout;
-        self.queue.note_ack_timeout(if is_named { timeout.settle_limit() } else { timeout.at_most(held) });
-        if is_unexplained && is_connected { self.lost_by(CLOSED_UNSEEN.to_owned().into()) } else { error }
+        error
     }
 
     /// What the subscriptions say about the end of the channel.
     fn told(&mut self) -> Option<Error> {
         let told = self.subscriptions.error()?;
         Some(self.lost_by(Problem::from(&told)))
-    }
-
-    /// Whether the channel was closed without a subscription or a request to tell why, most likely over the ack timeout.
-    fn is_unexplained(&self, error: &Error) -> bool {
-        let is_told = !matches!(error, Error::Lost { .. } | Error::Timeout { .. });
-        if is_told || !self.subscriptions.streams.is_empty() || self.channel.is_open() {
-            return false;
-        }
-        self.queue.ack_timeout.may_have_closed(self.held_for(), self.connection.is_open())
     }
 
     /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
@@ -443,21 +372,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// How long a delivery may have been held here, not counting its wait for a handler. In an ordered queue that wait may be as long as the
-    /// session.
-    fn held_for(&self) -> Duration {
-        if self.is_ordered() {
-            return self.opened.elapsed();
-        }
-        let now = Instant::now().into_std();
-        let running = self.queue.intake.oldest_running(self.queue.index);
-        let running = running.map(|started| now.saturating_duration_since(started));
-        running.max(self.unsettled().oldest(now)).unwrap_or_default()
-    }
-
     /// The broker has ended the subscription: the queue was deleted, its node went away, or (from 4.3 on) a message was not
-    /// settled in time. What is unsettled can still be settled here. What no handler has seen may be late soon, too, so it is handed back
-    /// unless its queue is gone. With delayed retries it stays: the broker would count it, or make it wait.
+    /// settled in time. What is unsettled can still be settled here.
     async fn cancelled(&mut self) -> Result<(), Error> {
         if let Err(error) = self.check_channel() {
             let told = self.told();
@@ -468,11 +384,8 @@ impl<'a> Session<'a> {
             return Err(told.unwrap_or(error));
         }
         let error = self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
-        let (held, timeout) = (self.held_for(), &self.queue.ack_timeout);
         if self.is_ordered() {
-            if timeout.may_be_over(held) {
-                self.queue.note_ack_timeout(timeout.at_most(held));
-            }
+            self.is_taken_back = true;
             // Another process may be active by now. Only a closed channel gives back what is held here.
             return Err(error);
         }
@@ -480,16 +393,8 @@ impl<'a> Session<'a> {
         tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
         self.queue.context.not_consuming(Some(&error));
         self.is_consuming = false;
-        let is_native = self.queue.context.config.policy.strategy.kind() == WaitStrategy::Native;
-        let exists = self.still_exists().await;
-        if exists && !is_native {
-            let unseen = self.queue.intake.take_unseen(self.queue.index);
-            self.hand_back(&unseen, "the broker cancelled their subscription");
-        }
-        if timeout.may_have_cancelled(held, exists) {
-            self.queue.note_ack_timeout(timeout.at_most(held));
-        }
         let declare = async {
+            tokio::time::sleep(DELETION).await;
             self.queue.wait_out_alarm().await;
             self.queue.keeper.declare(&self.connection, &self.queue.topology).await
         };
@@ -505,28 +410,6 @@ impl<'a> Session<'a> {
             () = gone => self.check_channel(),
             declared = declare => declared,
         }
-    }
-
-    /// Whether the queue is there each time until the broker would have deleted it. What came from a deleted queue can go back nowhere,
-    /// even if another process declares the queue again, so one look is not enough. A queue that is declared again between two looks
-    /// is not noticed.
-    async fn still_exists(&self) -> bool {
-        let until = Instant::now() + DELETION;
-        let looking = async {
-            let channel = self.connection.open_channel().await?;
-            loop {
-                let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-                let queue = self.queue.context.addresses.queue.clone();
-                channel.declare_queue(queue, options, FieldTable::default()).await?;
-                if Instant::now() >= until {
-                    return channel.close("done").await;
-                }
-                tokio::time::sleep(DELETION / 30).await;
-            }
-        };
-        let looked = self.queue.shutdown.answer("looking for the queue", self.queue.answer_timeout, looking).await;
-        tokio::time::sleep_until(until).await;
-        looked.is_ok()
     }
 
     /// Hands back what no handler has seen, after the subscription has ended: otherwise the broker would deliver it here again,
@@ -552,7 +435,7 @@ impl<'a> Session<'a> {
         self.queue.intake.tick();
         self.resize().await?;
         if self.queue.intake.is_overdue(self.queue.index) {
-            self.queue.note_ack_timeout(self.queue.ack_timeout.settle_limit());
+            self.is_taken_back = true;
             let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
                            all in its order";
             return Err(self.lost_by(problem.to_owned().into()));
@@ -565,10 +448,6 @@ impl<'a> Session<'a> {
     fn hand_back(&self, unseen: &[Unacked], why: &str) {
         if unseen.is_empty() {
             return;
-        }
-        {
-            let mut unsettled = self.unsettled();
-            unseen.iter().for_each(|taken| unsettled.hand_back(|| taken.delivery.fingerprint()));
         }
         let handed_back = unseen.iter().filter(|taken| taken.hand_back()).count();
         tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that no handler has seen: {why}");

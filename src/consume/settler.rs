@@ -23,8 +23,6 @@ pub(crate) struct Settler {
     pub(crate) settle_limit: Duration,
     /// Sent at once instead of being collected: the next crash may park the message.
     pub(crate) is_urgent: bool,
-    /// Kept until the delivery is settled, if its session has to know.
-    pub(crate) _unsettled: Option<Arc<()>>,
 }
 
 impl Settler {

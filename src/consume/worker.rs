@@ -25,12 +25,12 @@ impl Worker {
     /// Only before the first session has opened. After that, every failure is retried until the shutdown.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
-        let (mut failures, mut started) = (0, false);
+        let (mut failures, mut started, mut was_taken_back) = (0, false, false);
         loop {
             let opened = tokio::select! {
                 biased;
                 () = shutdown.requested() => return self.finish_lost().await,
-                opened = self.open() => opened,
+                opened = self.open(was_taken_back) => opened,
             };
             let error = match opened {
                 Err(error) if !started && !error.is_transient() => return Err(error),
@@ -45,6 +45,7 @@ impl Worker {
                             return Ok(());
                         }
                         SessionEnd::Lost(error) => {
+                            was_taken_back = session.was_taken_back();
                             let is_unanswered = matches!(error, Error::Timeout { .. });
                             if session.has_taken() || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
                                 failures = 0;
@@ -69,9 +70,11 @@ impl Worker {
     /// Opens a session. After an ack timeout, waits for the end of an alarm first.
     ///
     /// An ordered queue's handlers of the session before must have ended: its messages come again.
-    async fn open(&self) -> Result<Session<'_>, Error> {
+    async fn open(&self, was_taken_back: bool) -> Result<Session<'_>, Error> {
         self.queue.intake.all_dropped(self.queue.index).await;
-        self.queue.wait_out_alarm().await;
+        if was_taken_back {
+            self.queue.wait_out_alarm().await;
+        }
         let connection = self.consuming.get().await?;
         let opened = Session::open(&self.queue, connection.clone()).await;
         match &opened {

@@ -146,9 +146,9 @@ pub struct BrokerSettings {
     #[serde(with = "duration")]
     pub startup_timeout: Duration,
     /// How long a delivery may stay unsettled before the broker takes it back; before RabbitMQ 4.3 it then counts this against
-    /// everything that the channel holds. For its own queues rehop asks 4.3 for this time (`x-consumer-timeout`), and gets it. For
-    /// existing queues, and on earlier versions, set it to the broker's `consumer_timeout`, which AMQP cannot query. Deliveries that
-    /// have waited half of it for a free handler are handed back. Default 30m, like RabbitMQ's, 10s to 30d.
+    /// everything that the channel holds. rehop asks 4.3 for this time (`x-consumer-timeout`), and gets it for quorum queues, existing ones
+    /// if their `queue_type` is set. On earlier versions, set it to the broker's `consumer_timeout`, which AMQP cannot query. Deliveries
+    /// that have waited half of it for a free handler are handed back. Default 30m, like RabbitMQ's, 10s to 30d.
     #[serde(with = "duration")]
     pub consumer_timeout: Duration,
     /// The heartbeat interval. Default 15s, 1s to 5m.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Argument, Arguments, Names};
-use crate::settings::{Declare, QueueConfig};
+use crate::settings::QueueConfig;
 
 /// The namespace of the wait queues.
 pub const NAMESPACE: &str = "rehop-namespace";
@@ -14,8 +14,7 @@ pub const WAITS_IN: &str = "rehop-waits-in";
 /// and 4.0 ignore it.
 pub const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
 
-/// The arguments of a consumer of this queue. Only for rehop's own queue do they ask for the ack timeout: somebody else's may be a
-/// classic one, and may have a timeout that its owner has chosen.
+/// The arguments of a consumer of this queue. They ask for the ack timeout if it is a quorum queue: a classic one would be refused.
 pub(crate) fn consumer_arguments(names: &Names, config: &QueueConfig, ack_timeout: Duration) -> Arguments {
     let tiers = config.policy.strategy.tiers().map(|ttl| names.tier(ttl));
     let ladder = config.policy.used_ladder();
@@ -25,7 +24,7 @@ pub(crate) fn consumer_arguments(names: &Names, config: &QueueConfig, ack_timeou
         (NAMESPACE.to_owned(), names.namespace().into()),
         (WAITS_IN.to_owned(), waits_in.join(" ").as_str().into()),
     ]);
-    if config.declare == Declare::Own {
+    if config.counts_deliveries {
         arguments.insert(CONSUMER_TIMEOUT.to_owned(), ask_for(ack_timeout));
     }
     arguments
@@ -40,7 +39,7 @@ pub fn ask_for(ack_timeout: Duration) -> Argument {
 mod tests {
     use super::*;
     use crate::retry::backoff::Backoff;
-    use crate::settings::{AskedDelays, Settings, WaitStrategy};
+    use crate::settings::{AskedDelays, Declare, QueueType, Settings, WaitStrategy};
 
     #[test]
     fn a_consumer_announces_the_wait_queues_that_its_own_queue_uses() {
@@ -61,14 +60,19 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_of_an_own_queue_asks_for_the_ack_timeout_and_one_of_an_existing_queue_leaves_it_to_its_owner() {
-        let asks = |declare: Declare| {
+    fn a_consumer_asks_for_the_ack_timeout_unless_its_queue_may_be_a_classic_one() {
+        let asks = |declare: Declare, queue_type: Option<QueueType>| {
             let mut settings = Settings::default();
-            settings.queue_mut("orders").declare = declare;
+            let queue = settings.queue_mut("orders");
+            (queue.declare, queue.queue_type) = (declare, queue_type);
             let config = settings.resolve().unwrap().queue("orders").unwrap();
             consumer_arguments(&Names::new("ns"), &config, Duration::from_millis(90_500)).remove(CONSUMER_TIMEOUT)
         };
-        assert_eq!(asks(Declare::Own), Some(Argument::Number(90_500)));
-        assert_eq!(asks(Declare::Existing), None);
+        let asked = Some(Argument::Number(90_500));
+        assert_eq!(
+            [asks(Declare::Own, None), asks(Declare::Existing, Some(QueueType::Quorum))],
+            [asked.clone(), asked]
+        );
+        assert_eq!([asks(Declare::Existing, None), asks(Declare::Existing, Some(QueueType::Classic))], [None, None]);
     }
 }

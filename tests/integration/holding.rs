@@ -108,17 +108,39 @@ async fn a_message_that_waits_in_the_process_when_its_channel_is_lost_comes_agai
     fixture.has_depth(&fixture.queue, 0).await;
 }
 
-/// Only 4.3 obeys a consumer; 3.10 and 4.0 would look only once a minute. With one handler, the subscription that brought a message
-/// ends while the message waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_settings_say() {
     if is_before_4_3().await {
-        return not_tried("the ack timeout that a consumer asks for, which only RabbitMQ 4.3 and later obey");
+        return not_tried(ASKED);
     }
-    let mut fixture = held("held-asked", &[7_000]).await;
-    (fixture.consume().concurrency, fixture.consume().prefetch) = (Some(1), Some(2));
+    let fixture = held("held-asked", &[7_000]).await;
     fixture.declare().await;
     fixture.set_policy(&fixture.queue, json!({ "consumer-timeout": 2000 })).await;
+    waits_here_for_as_long_as_the_settings_say(fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_broker_lets_messages_of_an_existing_quorum_queue_wait_here_for_as_long_as_the_settings_say() {
+    if is_before_4_3().await {
+        return not_tried(ASKED);
+    }
+    let mut fixture = held("held-asked-existing", &[7_000]).await;
+    let arguments = json!({
+        "x-queue-type": "quorum", "x-delivery-limit": 20, "x-consumer-timeout": 2_000,
+        "x-dead-letter-exchange": format!("{}.park", fixture.namespace.name()), "x-dead-letter-routing-key": fixture.queue,
+        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+    });
+    fixture.client.declare_queue(&fixture.queue, arguments).await.unwrap();
+    let queue = fixture.settings.queue_mut(&fixture.queue);
+    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
+    waits_here_for_as_long_as_the_settings_say(fixture).await;
+}
+
+const ASKED: &str = "the ack timeout that a consumer asks for, which only RabbitMQ 4.3 and later obey";
+
+/// 3.10 and 4.0 would look only once a minute. With one handler, the subscription that brought a message ends while the message waits.
+async fn waits_here_for_as_long_as_the_settings_say(mut fixture: Fixture) {
+    (fixture.consume().concurrency, fixture.consume().prefetch) = (Some(1), Some(2));
     let seen = Log::default();
     let log = seen.clone();
     let run = fixture
@@ -135,35 +157,8 @@ async fn the_broker_lets_messages_of_an_own_queue_wait_here_for_as_long_as_the_s
     seen.sort_unstable();
     assert_eq!(seen, [(false, 0), (false, 0), (false, 1), (false, 1)]);
     let summary = run.stop().await;
-    fixture.clear_policy(&fixture.queue).await;
     assert_eq!((summary.handled, summary.taken_back), (2, 0), "{summary}");
     fixture.has_depth(&fixture.queue, 0).await;
-}
-
-/// Only 4.3 takes messages back without counting them. The queue's own argument stands for a broker whose timeout is shorter than the
-/// settings say; for an own queue rehop would ask for another.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_the_broker_takes_back_while_it_waits_here_ends_at_the_delivery_limit() {
-    if is_before_4_3().await {
-        return not_tried("timeouts that the broker does not count, because it is older than 4.3");
-    }
-    let mut fixture = held("held-too-long", &[120_000]).await;
-    let arguments = json!({
-        "x-queue-type": "quorum", "x-delivery-limit": 3, "x-consumer-timeout": 5_000,
-        "x-dead-letter-exchange": format!("{}.park", fixture.namespace.name()), "x-dead-letter-routing-key": fixture.queue,
-        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
-    });
-    fixture.client.declare_queue(&fixture.queue, arguments).await.unwrap();
-    let queue = fixture.settings.queue_mut(&fixture.queue);
-    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
-    let (run, seen) = fixture.serve_noting(|message| message.attempt(), Err(Failure::transient("no"))).await;
-    fixture.publish("x").await;
-    let parked = fixture.drain_parked(1).await.remove(0);
-    let summary = run.stop().await;
-    assert_eq!(summary.taken_back, 1, "{summary}");
-    assert_eq!(seen.all(), [1, 1, 2, 3, 4], "taken back once, uncounted, and then given back, which the broker counts");
-    assert_eq!(parked.headers["x-death"][0]["reason"], "delivery_limit", "{:?}", parked.headers);
-    assert!(summary.to_string().contains("taken back by the broker 1"), "{summary}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use rehop::settings::{Declare, QueueType, WaitStrategy};
 use rehop::{Backoff, Error, Failure, Reason};
 use serde_json::json;
-use tokio::sync::Notify;
 
 use crate::support::{DELAYED_RETRIES, Fixture, Log, PROMPTLY, failures, is_before_4_3, not_tried};
 
@@ -189,58 +188,6 @@ async fn what_is_handed_back_at_the_shutdown_does_not_wait() {
     let seen = seen.reaches(summary.handed_back as usize).await;
     assert!(seen.iter().all(|(hop, _)| *hop == 0), "{seen:?}");
     run.stop().await;
-}
-
-/// The queue's own argument stands for a broker whose timeout is shorter than the settings say. The broker delays what it takes back as it
-/// delays what is returned, and what the handler that hung says in the end changes nothing.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_broker_takes_back_from_a_handler_that_hangs_has_spent_a_wait_and_stays_within_its_attempts() {
-    const ACK_TIMEOUT: Duration = Duration::from_secs(5);
-    // Longer than the service takes to subscribe again: a delivery under way to a subscription that ends would spend another wait.
-    const DELAY: Duration = Duration::from_secs(3);
-    if !is_known().await {
-        return not_tried("an ack timeout with strategy native, because this broker does not know it (4.3 does)");
-    }
-    let mut fixture = native("native-taken-back", 2).await;
-    fixture.retry().delays = Some(Backoff::Fixed { delay: DELAY, waits: 2 });
-    let (delay, ack_timeout) = (DELAY.as_millis() as u64, ACK_TIMEOUT.as_millis() as u64);
-    let arguments = json!({
-        "x-queue-type": "quorum", "x-delivery-limit": 10, "x-consumer-timeout": ack_timeout,
-        "x-delayed-retry-type": "returned", "x-delayed-retry-min": delay, "x-delayed-retry-max": delay,
-        "x-dead-letter-exchange": format!("{}.park", fixture.namespace.name()), "x-dead-letter-routing-key": fixture.queue,
-        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
-    });
-    fixture.client.declare_queue(&fixture.queue, arguments).await.unwrap();
-    let queue = fixture.settings.queue_mut(&fixture.queue);
-    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
-    let (seen, came_again) = (Log::default(), Arc::new(Notify::new()));
-    let log = seen.clone();
-    let run = fixture
-        .serve(move |message| {
-            let hangs = log.push((Instant::now(), message.attempt(), message.hop())) == 1;
-            let came_again = came_again.clone();
-            if !hangs {
-                came_again.notify_one();
-            }
-            async move {
-                if hangs {
-                    came_again.notified().await;
-                }
-                Err(Failure::transient("no"))
-            }
-        })
-        .await;
-    fixture.publish("x").await;
-    let parked = fixture.drain_parked(1).await.remove(0);
-    let summary = run.stop().await;
-    let seen = seen.all();
-    assert_eq!(seen.iter().map(|(_, attempt, hop)| (*attempt, *hop)).collect::<Vec<_>>(), [(1, 0), (2, 1), (3, 2)]);
-    assert!(seen[1].0 - seen[0].0 >= ACK_TIMEOUT, "{seen:?}");
-    assert_eq!((&parked.headers["rehop-attempt"], &parked.headers["rehop-reason"]), (&3.into(), &"exhausted".into()));
-    assert_eq!((summary.handled, summary.parked), (0, BTreeMap::from([(Reason::Exhausted, 1)])));
-    for queue in [&fixture.queue, &fixture.parked()] {
-        fixture.has_depth(queue, 0).await;
-    }
 }
 
 /// The policy makes waits pass at once. Attempts stay bounded, because the broker counts them all the same.

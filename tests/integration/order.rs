@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use rehop::settings::{Declare, Order, QueueType, WaitStrategy};
+use rehop::settings::{Order, WaitStrategy};
 use rehop::{Consumer, Failure, Raw};
-use rehop_testing::{Broker, Publish, eventually};
+use rehop_testing::{Publish, eventually};
 use serde_json::json;
 
-use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, is_before_4_3, millis, not_tried};
+use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, millis};
 
 /// A queue with this order, whose messages wait in the process.
 async fn ordered(test: &str, order: Order, delays: &[u64]) -> Fixture {
@@ -16,20 +16,6 @@ async fn ordered(test: &str, order: Order, delays: &[u64]) -> Fixture {
     fixture.retry().delays = millis(delays.iter().copied());
     fixture.consume().order = Some(order);
     fixture
-}
-
-/// Declares the queue as somebody else's, which the settings use as it is. The broker takes back what is unsettled for this many
-/// milliseconds, which the settings do not know.
-async fn declare_existing(fixture: &mut Fixture, delivery_limit: u32, consumer_timeout: u32) {
-    let arguments = json!({
-        "x-queue-type": "quorum", "x-delivery-limit": delivery_limit, "x-consumer-timeout": consumer_timeout,
-        "x-single-active-consumer": { "$amqp": { "Boolean": true } },
-        "x-dead-letter-exchange": format!("{}.park", fixture.namespace.name()), "x-dead-letter-routing-key": fixture.queue,
-        "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
-    });
-    fixture.client.declare_queue(&fixture.queue, arguments).await.unwrap();
-    let queue = fixture.settings.queue_mut(&fixture.queue);
-    (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
 }
 
 /// A service that handles messages `<key><number>` and notes each attempt. The attempt fails while `fails` says so.
@@ -184,78 +170,6 @@ async fn an_ordered_queue_goes_on_in_order_when_the_grace_time_of_its_process_is
         assert_eq!(bodies(&second.reaches(4).await), ["a1", "a2", "a3", "a4"], "round {round}");
         standby.stop().await;
     }
-}
-
-/// As in a queue without an order (see `holding`), but here all that is held goes back together.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_of_an_ordered_queue_that_the_broker_takes_back_ends_at_the_delivery_limit_and_the_next_one_follows()
-{
-    if is_before_4_3().await || Broker::shared().await.management_url().is_none() {
-        return not_tried(
-            "timeouts that the broker does not count, because the broker is older than 4.3 or REHOP_TEST_MANAGEMENT_URL is not set",
-        );
-    }
-    let mut fixture = ordered("order-taken-back", Order::Queue, &[120_000]).await;
-    declare_existing(&mut fixture, 2, 5_000).await;
-    for body in ["a1", "a2"] {
-        publish(&fixture, body).await;
-    }
-    let seen = Log::default();
-    let run = serve(&fixture, &seen, |body, _| body == "a1").await;
-    let is_parked = async || {
-        fixture.looks_for_timeouts(&fixture.queue).await;
-        fixture.client.depth(&fixture.parked()).await.is_ok_and(|depth| depth == 1)
-    };
-    eventually(3 * SOON, "it is parked", is_parked).await.unwrap();
-    fixture.clear_policy(&fixture.queue).await;
-    let parked = fixture.drain_parked(1).await.remove(0);
-    assert_eq!((parked.text(), &parked.headers["x-death"][0]["reason"]), ("a1".to_owned(), &"delivery_limit".into()));
-    eventually(SOON, "the next one follows", async || seen.all().iter().any(|(body, _)| body == "a2")).await.unwrap();
-    let (seen, summary) = (seen.all(), run.stop().await);
-    // Where the broker is the first to take it back, that is not counted. How often depends on how busy the machine is.
-    let attempts = seen.len() - 1;
-    assert!(attempts >= 3, "as many as the limit allows: {attempts}");
-    assert_eq!(bodies(&seen), [vec!["a1"; attempts], vec!["a2"]].concat());
-    assert!(summary.taken_back >= 1 && summary.handled == 1, "{summary}");
-}
-
-/// The settings cannot say less than a minute for an ordered queue, so here the broker shows the short timeout. First it takes the message
-/// back itself; from then on the session gives back all that it holds.
-#[tokio::test(flavor = "multi_thread")]
-async fn in_an_ordered_queue_no_message_overtakes_one_whose_copy_is_refused_for_longer_than_the_ack_timeout() {
-    if is_before_4_3().await || Broker::shared().await.management_url().is_none() {
-        return not_tried(
-            "copies refused past a short ack timeout, because the broker is older than 4.3 or REHOP_TEST_MANAGEMENT_URL is not set",
-        );
-    }
-    let mut fixture = ordered("order-refused", Order::RoutingKey, &[100]).await;
-    declare_existing(&mut fixture, 30, 3_000).await;
-    fixture.declare().await;
-    fixture.fill_parked().await;
-    let events = fixture.namespace.exchange("events");
-    fixture.client.declare_exchange(&events, "topic", json!({})).await.unwrap();
-    fixture.client.bind(&fixture.queue, &events, "#", json!({})).await.unwrap();
-    let send = async |body: &str| fixture.client.publish(Publish::to(&events, &body[..1]).body(body)).await.unwrap();
-    for body in ["a1", "b1", "a2", "c1", "b2", "a3"] {
-        send(body).await;
-    }
-    let seen = Log::default();
-    let run = serve(&fixture, &seen, |body, _| body == "a1").await;
-    // Two attempts each time, until its copy is refused.
-    let comes_again = async || bodies(&seen.all()).into_iter().filter(|body| *body == "a1").count() >= 5;
-    eventually(SOON, "it comes for the third time", comes_again).await.unwrap();
-    send("b3").await;
-    eventually(SOON, "other keys go on", async || firsts(&seen.all(), 'b').len() == 3).await.unwrap();
-    assert_eq!(firsts(&seen.all(), 'a'), ["a1"], "none behind it has started");
-    fixture.clear_policy(&fixture.parked()).await;
-    eventually(SOON, "those behind it follow", async || firsts(&seen.all(), 'a').len() == 3).await.unwrap();
-    run.stop().await;
-    let seen = seen.all();
-    assert_eq!(firsts(&seen, 'a'), ["a1", "a2", "a3"]);
-    assert_eq!(firsts(&seen, 'b'), ["b1", "b2", "b3"]);
-    let parked = fixture.client.get_all(&fixture.parked()).await.unwrap();
-    assert!(parked.iter().any(|message| message.text() == "a1"), "it was parked");
-    fixture.has_depth(&fixture.queue, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

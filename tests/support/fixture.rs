@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::frame_hold::{FrameHold, Held};
-use super::{Log, Running, SOON, millis, now_millis};
+use super::{Log, Running, SOON, millis};
 
 /// One test's part of a broker.
 pub(crate) struct Fixture {
@@ -235,13 +235,6 @@ impl Fixture {
 
     pub(crate) async fn clear_policy(&self, queue: &str) {
         self.management().delete_policy(queue).await.unwrap();
-    }
-
-    /// Has the broker look for messages that have timed out. When several messages of a queue time out one after the other, 4.3 may look
-    /// for the second only at the queue's next command, and a changed policy is one.
-    pub(crate) async fn looks_for_timeouts(&self, queue: &str) {
-        let length = now_millis().rem_euclid(1_000_000) + 1_000_000;
-        self.set_policy(queue, json!({ "max-length": length })).await;
     }
 
     /// Fills the parked queue: it refuses messages until its policy is [cleared](Self::clear_policy).

@@ -152,20 +152,17 @@ impl Scenario {
         scenario
     }
 
-    /// The broker takes messages back sooner than the settings say. On 4.3 only those of queues that somebody else has declared and, if
-    /// they are ordered, from one process: the next one would be active too soon.
+    /// The broker would take messages back sooner than the settings say. 4.3 gives each consumer the time that it asks for.
     fn of_short_timeout(seed: u64, random: &mut SmallRng) -> Self {
         let mut scenario = Self::of_faults(seed, random);
         scenario.faults.clear();
         scenario.consumer_timeout = secs(1_800);
         scenario.enforced_timeout = pick(random, &[secs(15), secs(40)]);
         for queue in &mut scenario.queues {
-            queue.is_existing = scenario.version == Version::V4_3 && queue.strategy != WaitStrategy::Native;
+            queue.is_existing =
+                scenario.version == Version::V4_3 && queue.strategy != WaitStrategy::Native && random.random();
             // Some handlers outlive the broker's timeout.
             queue.handler_timeout = secs(60);
-            if queue.order.is_kept() && queue.is_existing {
-                scenario.processes = 1;
-            }
         }
         for message in &mut scenario.messages {
             message.attempts.retain(|attempt| attempt.ends != AttemptEnd::Kills);

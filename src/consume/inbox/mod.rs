@@ -18,9 +18,7 @@
 //!   survived it.
 //! - **Queues take turns** ([`turn`]) until each has brought a fresh delivery, or a few deliveries are proven: a message that
 //!   kills at the head of one queue must not charge the head of another each time.
-//! - **Nothing waits too long** ([`Rules::widest`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0). If it is shorter
-//!   than was known, and takes deliveries back one by one (4.3), what waits for its first handler goes back when the broker cancels the
-//!   subscription.
+//! - **Nothing waits too long** ([`Rules::widest`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0).
 //!
 //! An ordered queue ([`lines`]) cannot follow the window: to end a subscription while it holds something would let others overtake
 //! that. And what comes back goes behind what came back before it, so a narrower window would change the order with the second
@@ -37,10 +35,8 @@
 //!
 //! In other worlds channels are lost, messages wait in their process, queues are ordered, and the broker refuses copies for longer than
 //! its ack timeout: there each message ends, and none of an ordered queue starts before an earlier one with its key was handled or parked.
-//! The same holds if the broker's ack timeout is shorter than the settings say (on 4.3, an ordered queue with one process only: the next
-//! process becomes active before this one has given back what it holds). Such a timeout may park: messages that cannot wait in the process
-//! for so long; on 3.10 and 4.0, others on the same channel; and whatever else an ordered queue holds. Where 4.3 takes messages back from a
-//! queue whose messages wait neither in the process nor natively, it parks none.
+//! The same holds if the broker's ack timeout is shorter than the settings say. Such a timeout (3.10 and 4.0) may park messages that cannot
+//! wait in the process for so long, others on the same channel, and whatever else an ordered queue holds.
 //!
 //! Copies that are refused for so long may park the messages that end with them, and in an ordered queue whatever else it holds. In other
 //! queues they park nothing else on 4.3. 3.10 and 4.0 count what is handed back because refused copies occupy all handlers.
@@ -347,11 +343,6 @@ impl<T> Inbox<T> {
         self.queues[queue.0].running()
     }
 
-    /// When the oldest of these has started whose channel is not gone.
-    pub(crate) fn oldest_running(&self, queue: QueueIndex) -> Option<Instant> {
-        self.running.values().filter(|running| running.queue == queue.0).map(|running| running.started).min()
-    }
-
     /// The queue's channel is gone: what has not started is forgotten, and what is running only takes its slot, until its handler ends. The
     /// broker has it all again.
     pub(crate) fn lost(&mut self, queue: QueueIndex) {
@@ -379,16 +370,6 @@ impl<T> Inbox<T> {
         T: Fingerprint,
     {
         self.queues[queue.0].take_late(now)
-    }
-
-    /// Deliveries that no handler has seen, to be handed back now, because the broker has cancelled the subscription that brought them. If
-    /// it cancelled because one delivery was late, those that still wait will be late too. 4.3 would take them back uncounted while they
-    /// are handled. If that many always wait, this never ends. Suspects stay, because they run next.
-    pub(crate) fn take_unseen(&mut self, queue: QueueIndex) -> Vec<T>
-    where
-        T: Fingerprint,
-    {
-        self.queues[queue.0].take_unseen()
     }
 
     /// Whether an ordered queue holds a delivery for so long that the broker will soon take it back. To keep the order, all that the

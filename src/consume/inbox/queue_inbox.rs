@@ -385,18 +385,6 @@ impl<T> QueueInbox<T> {
         self.hand_back(late)
     }
 
-    /// Takes what waits for its first attempt and is no suspect. An ordered queue gives back no single deliveries.
-    pub(super) fn take_unseen(&mut self) -> Vec<T>
-    where
-        T: Fingerprint,
-    {
-        let unseen: Vec<_> = self.plain.drain(..).collect();
-        for waiting in &unseen {
-            self.left(waiting.subscription);
-        }
-        self.hand_back(unseen)
-    }
-
     /// On 3.10 and 4.0 these come back counted, and this process knows why. On 4.3 they come back with the count that they have.
     fn hand_back(&mut self, handed_back: Vec<Waiting<T>>) -> Vec<T>
     where

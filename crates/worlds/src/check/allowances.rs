@@ -79,9 +79,10 @@ impl Checker<'_> {
         is_counted && self.scenario.consumer_timeout < LONG_ENOUGH_FOR_LINES
     }
 
-    /// Whether the broker takes messages back sooner than the settings say. Then their handlers run on, and others run beside them.
+    /// Whether the broker takes messages back sooner than the settings say. Then their handlers run on, and others run beside them. 4.3 obeys
+    /// its consumers.
     pub(super) fn is_taken_back(&self) -> bool {
-        self.scenario.enforced_timeout < self.scenario.consumer_timeout
+        self.scenario.version < Version::V4_3 && self.scenario.enforced_timeout < self.scenario.consumer_timeout
     }
 
     /// Whether nothing breaks but processes, within the limits in which a message that kills is parked alone.

@@ -46,7 +46,7 @@ pub enum Promise {
     ConcurrencyIsKept,
     /// In an ordered queue, no attempt begins before the earlier messages with its key have ended.
     OrderIsKept,
-    /// Where 4.3 takes messages back sooner than the settings say, or refuses the copies of some, it parks none that are handled in time.
+    /// Where 4.3 refuses the copies of some messages, it parks none that are handled in time.
     NothingFineIsParked,
     /// A process that stops lets its handlers end within the grace time.
     HandlersMayFinish,

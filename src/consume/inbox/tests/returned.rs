@@ -142,7 +142,7 @@ fn what_was_handed_back_late_is_no_suspect_when_it_comes_back_counted() {
 }
 
 #[test]
-fn what_no_handler_has_seen_goes_back_when_the_broker_ends_its_subscription_and_is_no_suspect() {
+fn what_has_waited_too_long_for_a_handler_goes_back_and_is_no_suspect() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { concurrency: 1, immediate: 0, ..RULES });
     prove(&mut inbox, queue, 40, now);
@@ -154,8 +154,8 @@ fn what_no_handler_has_seen_goes_back_when_the_broker_ends_its_subscription_and_
     assert_eq!(inbox.hold(waits, item, now + seconds(5), now), None);
     let (runs, _) = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_unseen(queue), [2, 3]);
-    assert_eq!(inbox.take_unseen(queue), Vec::<u64>::new());
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [2, 3]);
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), Vec::<u64>::new());
     // 3.10 and 4.0 count it.
     inbox.arrive(queue, Some(1), now, 2);
     assert!(!inbox.queues[0].has_suspects(), "this process has handed it back itself");
@@ -171,7 +171,7 @@ fn what_goes_back_makes_room_for_others() {
     inbox.subscribed(queue, 4, now);
     (0..4).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let _runs = started(&mut inbox, now);
-    assert_eq!(inbox.take_unseen(queue), [1, 2, 3]);
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [1, 2, 3]);
     assert_eq!(inbox.window(queue, now), 4, "the broker counts only what is unsettled");
     inbox.subscribed(queue, 0, now);
     assert_eq!(inbox.window(queue, now), 3, "one is still running");
@@ -209,7 +209,7 @@ fn a_requeued_message_that_4_3_hands_back_uncounted_is_still_no_suspect() {
         inbox.arrive(queue, Some(count), now, 7);
     }
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_unseen(queue), [7]);
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [7]);
     inbox.arrive(queue, Some(2), now, 7);
     assert!(!inbox.has_suspects(now) && !inbox.queues[0].has_suspects());
 }
@@ -222,9 +222,9 @@ fn what_was_handed_back_uncounted_excuses_no_later_crash() {
     (0..2).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let _runs = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_unseen(queue), [1]);
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [1]);
     inbox.arrive(queue, Some(0), now, 1);
-    assert_eq!(inbox.take_unseen(queue), [1]);
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [1]);
     inbox.arrive(queue, Some(0), now, 1);
     assert_eq!(inbox.queues[0].redeliveries(1, &1u64), Redeliveries { count: 1, ..Redeliveries::default() });
 }
@@ -249,7 +249,7 @@ fn what_a_lost_channel_held_is_known_although_what_was_handed_back_comes_before_
     (1..=2).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let _runs = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_unseen(queue), [2]);
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [2]);
     inbox.lost(queue);
     inbox.subscribed(queue, 2, now);
     inbox.arrive(queue, Some(0), now, 2);
@@ -292,7 +292,7 @@ fn a_message_that_waited_in_its_queue_uncounted_is_fresh_when_it_comes_again() {
     let (ticket, item) = started(&mut inbox, now);
     inbox.wait_in_queue(&ticket, item);
     inbox.finish(ticket, now);
-    assert_eq!(inbox.take_unseen(queue), [8]);
+    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [8]);
     inbox.subscribed(queue, 1, now);
     inbox.subscribed(queue, 0, now);
     inbox.arrive(queue, Some(0), now, 7);

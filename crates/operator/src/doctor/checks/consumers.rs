@@ -11,7 +11,7 @@ use crate::doctor::observed::{Management, Observed, QueueDetails, Subscription};
 use crate::doctor::report::Finding;
 use crate::doctor::subject::Subject;
 use rehop::internals::QueueConfig;
-use rehop::settings::{Declare, WaitStrategy};
+use rehop::settings::WaitStrategy;
 use rehop::topology::Role;
 
 pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
@@ -51,7 +51,7 @@ fn enforced_timeout(config: &QueueConfig, details: &QueueDetails, obeys_consumer
         Some(asked) if obeys_consumers => Some(asked),
         _ => of_queue.into_iter().chain(subscription.consumer_timeout).min(),
     };
-    let will_ask = obeys_consumers && config.declare == Declare::Own;
+    let will_ask = obeys_consumers && config.counts_deliveries;
     let without_consumers = of_queue.filter(|_| details.subscriptions.is_empty() && !will_ask);
     let millis = details.subscriptions.iter().filter_map(of_consumer).chain(without_consumers).min()?;
     Some(Duration::from_millis(millis))
@@ -70,9 +70,7 @@ fn timeout(config: &QueueConfig, seen: &Management, expected: Duration) -> Optio
     } else if config.order.is_kept() {
         "all that the queue holds comes back together, counted, until the broker parks it".to_owned()
     } else if config.policy.strategy() == WaitStrategy::InProcess {
-        // On 4.3 the service notices only what the broker cancels a subscription over.
-        "messages that wait in the process are delivered again meanwhile, and handled twice; the service may not notice"
-            .to_owned()
+        "messages that wait in the process are delivered again meanwhile, and handled twice".to_owned()
     } else {
         "deliveries that wait for a handler are taken back before rehop hands them back, and 3.10 and 4.0 count that against them"
             .to_owned()

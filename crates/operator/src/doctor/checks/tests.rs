@@ -904,8 +904,8 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
     };
     assert_eq!(without_consumer(&settings(), "4.3.6"), [""; 0], "its consumers will ask");
     assert_eq!(without_consumer(&settings(), "4.0.5"), ["consumer-timeout-short"]);
-    let is_short = |change: fn(&mut QueueDetails)| {
-        let found = found(&theirs(), |seen| {
+    let is_short = |settings: &Settings, change: fn(&mut QueueDetails)| {
+        let found = found(settings, |seen| {
             policy(seen, "orders", "consumer-timeout", 60_000.into());
             change(queue(seen, "orders"));
         });
@@ -914,8 +914,14 @@ fn an_ack_timeout_that_a_consumer_asks_for_beats_all_others_from_4_3_on() {
     let asking = |it: &mut QueueDetails| {
         it.subscriptions[0].arguments.insert("x-consumer-timeout".to_owned(), 1_800_000.into());
     };
-    assert!(!is_short(asking), "what its owner sets does not matter then");
-    assert!(is_short(|it| it.subscriptions.clear()), "of somebody else's queue rehop asks nothing");
+    assert!(!is_short(&theirs(), asking), "what its owner sets does not matter then");
+    assert!(!is_short(&theirs(), |it| it.subscriptions.clear()), "its consumers will ask");
+    let mut perhaps_classic = theirs();
+    perhaps_classic.queue_mut("orders").queue_type = None;
+    assert!(
+        is_short(&perhaps_classic, |it| it.subscriptions.clear()),
+        "of a queue that may be classic rehop asks nothing"
+    );
 }
 
 #[test]
