@@ -14,7 +14,6 @@ macro_rules! links {
             "[front page]: crate\n",
             "[guarantees]: crate::docs::guarantees\n",
             "[headers]: crate::docs::headers\n",
-            "[in the process]: crate::docs::waiting#in-the-process\n",
             "[migration]: crate::docs::migration\n",
             "[order]: crate::docs::waiting#order\n",
             "[producers]: crate::docs::producers\n",

@@ -1,11 +1,9 @@
 //! Waits in the work queue itself, by the broker's delayed retries (4.3).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rehop::settings::{Declare, QueueType, WaitStrategy};
-use rehop::{Backoff, Error, Failure, Reason};
+use rehop::{Backoff, Error, Failure};
 use serde_json::json;
 
 use crate::support::{DELAYED_RETRIES, Fixture, Log, PROMPTLY, failures, is_before_4_3, not_tried};

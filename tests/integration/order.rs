@@ -4,10 +4,8 @@ use std::time::{Duration, Instant};
 
 use rehop::settings::{Order, WaitStrategy};
 use rehop::{Consumer, Failure, Raw};
-use rehop_testing::{Publish, eventually};
-use serde_json::json;
 
-use crate::support::{Fixture, Log, PROMPTLY, Running, SOON, millis};
+use crate::support::{Fixture, Log, PROMPTLY, Running, millis};
 
 /// A queue with this order, whose messages wait in the process.
 async fn ordered(test: &str, order: Order, delays: &[u64]) -> Fixture {
@@ -41,17 +39,6 @@ async fn publish(fixture: &Fixture, body: &str) {
 
 fn bodies(seen: &[(String, u32)]) -> Vec<&str> {
     seen.iter().map(|(body, _)| body.as_str()).collect()
-}
-
-/// The messages of this key, in the order of their first attempts.
-fn firsts(seen: &[(String, u32)], key: char) -> Vec<String> {
-    let mut firsts: Vec<String> = Vec::new();
-    for body in bodies(seen).into_iter().filter(|body| body.starts_with(key)) {
-        if !firsts.iter().any(|first| first == body) {
-            firsts.push(body.to_owned());
-        }
-    }
-    firsts
 }
 
 #[tokio::test(flavor = "multi_thread")]
