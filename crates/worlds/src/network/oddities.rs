@@ -3,10 +3,9 @@
 use lapin::BasicProperties;
 use rehop::internals::at_rest::{self, AtRest};
 use rehop::internals::names::EXPIRES_AT;
-use rehop_simulator::{ConnectionId, Method, Time};
+use rehop_simulator::Time;
 
 use super::Process;
-use super::state::State;
 
 /// A copy tells no more failures than this.
 const MOST_FAILURES_TOLD: usize = 10;
@@ -57,41 +56,8 @@ pub struct Replayed {
     pub message: usize,
 }
 
-impl State {
-    /// Remembers a replayed message, and a copy that should not have been sent as it is.
-    pub(super) fn note_publish(&mut self, connection: ConnectionId, method: &Method, now: Time) {
-        let Method::Publish { properties, .. } = method else { return };
-        let Some(message) = properties.message_id().as_ref().map(ToString::to_string) else { return };
-        let Some(end) = self.ends.get(&connection) else { return };
-        // What was decided at the same moment may still be sent.
-        let (process, is_blocked) = (end.process, end.is_blocked && end.blocked_at < now);
-        if process.is_operator() {
-            // An operator's messages are numbered by their ids.
-            self.replays.extend(message.parse().ok().map(|message| Replayed { at: now, process, message }));
-            return;
-        }
-        let lost = self.lost(process, &message).map(|lost| Oddity::AfterLoss { lost });
-        // A publisher's caller waits for its message, so nobody gives it up meanwhile.
-        let blocked = (is_blocked && process.is_service()).then_some(Oddity::WhileBlocked);
-        for oddity in [lost, blocked, without_history(properties)].into_iter().flatten() {
-            self.odd_copies.push(OddCopy { sent: now, process, message: message.clone(), oddity });
-        }
-    }
-
-    /// When the process lost the channel that brought this message, if it has.
-    pub(super) fn lost(&self, process: Process, message: &str) -> Option<Time> {
-        let (connection, number, key) = self.delivered.get(&(process, message.to_owned())).copied()?;
-        let end = self.ends.get(&connection)?;
-        match (&end.lost, end.channels.get(&number).filter(|channel| channel.key == key)) {
-            (Some(lost), _) => Some(*lost),
-            (None, Some(_)) => None,
-            (None, None) => end.lost_channels.get(&key).copied(),
-        }
-    }
-}
-
 /// Each wait follows a failure, and so does the end of a message that no attempt could help.
-fn without_history(properties: &BasicProperties) -> Option<Oddity> {
+pub(super) fn without_history(properties: &BasicProperties) -> Option<Oddity> {
     let AtRest { reason, hops, errors, .. } = at_rest::read(properties, EXPIRES_AT);
     let has_failed = matches!(reason.as_deref(), Some("exhausted" | "permanent"));
     let (waits, failures) = (hops, errors.len());

@@ -13,7 +13,7 @@ use rehop_simulator::{Broker, ChannelNumber, ConnectionId, Event, Method, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use super::ends::{Answer, ChannelEnd, End};
-use super::oddities::{OddCopy, Replayed};
+use super::oddities::{OddCopy, Oddity, Replayed, without_history};
 use super::parcel::{Load, Parcel};
 use super::{Process, errors};
 
@@ -53,11 +53,11 @@ pub(super) struct State {
     /// Processes that are gone.
     killed: Vec<Process>,
     /// Where each message was delivered to each process last.
-    pub(super) delivered: HashMap<(Process, String), Place>,
+    delivered: HashMap<(Process, String), Place>,
     /// Copies that should not have been sent as they were.
-    pub(super) odd_copies: Vec<OddCopy>,
+    odd_copies: Vec<OddCopy>,
     /// What operators have sent back.
-    pub(super) replays: Vec<Replayed>,
+    replays: Vec<Replayed>,
     pub(super) arrivals: Vec<Arrival>,
     /// When processes heard that the broker had enforced its ack timeout.
     pub(super) timeouts: Vec<Time>,
@@ -234,6 +234,37 @@ impl State {
         self.broker.receive(now, connection, 1, Method::OpenChannel);
         self.broker.receive(now, connection, 1, method);
         self.forget(connection, now);
+    }
+
+    /// Remembers a replayed message, and a copy that should not have been sent as it is.
+    fn note_publish(&mut self, connection: ConnectionId, method: &Method, now: Time) {
+        let Method::Publish { properties, .. } = method else { return };
+        let Some(message) = properties.message_id().as_ref().map(ToString::to_string) else { return };
+        let Some(end) = self.ends.get(&connection) else { return };
+        // What was decided at the same moment may still be sent.
+        let (process, is_blocked) = (end.process, end.is_blocked && end.blocked_at < now);
+        if process.is_operator() {
+            // An operator's messages are numbered by their ids.
+            self.replays.extend(message.parse().ok().map(|message| Replayed { at: now, process, message }));
+            return;
+        }
+        let lost = self.lost(process, &message).map(|lost| Oddity::AfterLoss { lost });
+        // A publisher's caller waits for its message, so nobody gives it up meanwhile.
+        let blocked = (is_blocked && process.is_service()).then_some(Oddity::WhileBlocked);
+        for oddity in [lost, blocked, without_history(properties)].into_iter().flatten() {
+            self.odd_copies.push(OddCopy { sent: now, process, message: message.clone(), oddity });
+        }
+    }
+
+    /// When the process lost the channel that brought this message, if it has.
+    fn lost(&self, process: Process, message: &str) -> Option<Time> {
+        let (connection, number, key) = self.delivered.get(&(process, message.to_owned())).copied()?;
+        let end = self.ends.get(&connection)?;
+        match (&end.lost, end.channels.get(&number).filter(|channel| channel.key == key)) {
+            (Some(lost), _) => Some(*lost),
+            (None, Some(_)) => None,
+            (None, None) => end.lost_channels.get(&key).copied(),
+        }
     }
 
     pub(super) fn take_odd_copies(&mut self) -> Vec<OddCopy> {
