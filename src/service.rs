@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
@@ -194,7 +194,7 @@ impl Service {
             plans.iter().map(|plan| plan.topology.clone()).collect(),
         ));
         let retried = instruments.clone();
-        let publisher =
+        let (publisher, publishing_task) =
             CopyPublisher::start(publishing.clone(), keeper.clone(), move |exchange| retried.publish_retried(exchange));
         let receipts = Receipts::start(publishing.clone(), &names.report())?;
         let ack_timeout = settings.broker.consumer_timeout;
@@ -229,7 +229,7 @@ impl Service {
             keeper.watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked).await;
         });
         background.spawn(log_counts(failure_logs.clone()));
-        let ended = supervise(&mut workers, &shutdown, requested, &intake, &summary).await;
+        let ended = supervise(&mut workers, publishing_task, &shutdown, requested, &intake, &summary).await;
         background.shutdown().await;
         failure_logs.iter().for_each(|log| log.end());
         drop(aborted);
@@ -270,15 +270,18 @@ fn plan(resolved: &Resolved, names: &Names, consumers: Vec<AnyConsumer>) -> Resu
     Ok(plans)
 }
 
-/// Waits for the shutdown. A consumer that cannot start stops the others as well.
+/// Waits for the shutdown. A consumer that cannot start stops the others as well. A panic of rehop's own ends the service: without one of its
+/// tasks it would hang.
 async fn supervise(
     workers: &mut JoinSet<Result<(), Error>>,
+    publishing_task: JoinHandle<()>,
     shutdown: &Shutdown,
     requested: Option<BoxFuture<'static, ()>>,
     intake: &Intake,
     summary: &LiveSummary,
 ) -> Result<(), Error> {
     let mut requested = requested.unwrap_or_else(|| std::future::pending().boxed()).fuse();
+    let mut publishing_task = publishing_task.fuse();
     let mut ended = Ok(());
     loop {
         tokio::select! {
@@ -300,6 +303,24 @@ async fn supervise(
                 }
                 Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
             },
+            Err(error) = &mut publishing_task => if let Ok(panic) = error.try_into_panic() {
+                std::panic::resume_unwind(panic);
+            },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[should_panic = "a fault of rehop's own"]
+    async fn a_panic_of_the_publishing_task_ends_the_service() {
+        let mut workers = JoinSet::new();
+        workers.spawn(std::future::pending());
+        let publishing_task = tokio::spawn(async { panic!("a fault of rehop's own") });
+        let (shutdown, (intake, _)) = (Shutdown::new(std::time::Duration::from_secs(30)), Intake::new([]));
+        let _ = supervise(&mut workers, publishing_task, &shutdown, None, &intake, &LiveSummary::default()).await;
     }
 }
