@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use rehop::settings::{Declare, QueueType};
-use rehop::{Backoff, Failure, Message, Settings};
+use rehop::{Failure, Message, RetryPolicy, Settings};
 
 async fn handle(order: Message<u64>) -> Result<(), Failure> {
     println!("order {}, attempt {}", order.body(), order.attempt());
@@ -22,8 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let queue = settings.queue_mut("takeover.orders");
     queue.declare = Declare::Existing;
     queue.queue_type = Some(QueueType::Classic);
-    queue.retry.immediate = Some(0);
-    queue.retry.delays = Some(Backoff::List(vec![Duration::from_millis(100)]));
+    queue.retry = RetryPolicy::builder().immediate(0).delays([Duration::from_millis(100)]).into();
 
     // Without the queue this ends with an error that names it.
     let summary =

@@ -2,11 +2,10 @@
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rehop::settings::Treatment;
-use rehop::{Backoff, Failure, Message, Publish, Publisher, Settings, Topology};
+use rehop::{Failure, Message, Publish, Publisher, RetryPolicy, Settings, Topology};
 
 async fn handle(order: Message<String>) -> Result<(), Failure> {
     println!("{}, attempt {}", order.body(), order.attempt());
@@ -35,9 +34,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut settings = Settings::load()?;
     settings.namespace = "failures".to_owned();
     settings.queue_mut("failures.orders");
-    settings.retry.immediate = Some(1);
-    settings.retry.delays = Some(Backoff::List(vec![Duration::from_millis(100)]));
-    settings.retry.errors = Some(BTreeMap::from([("unpaid".to_owned(), Treatment::Permanent)]));
+    let policy = RetryPolicy::builder().immediate(1).delays([Duration::from_millis(100)]);
+    settings.retry = policy.error("unpaid", Treatment::Permanent).into();
 
     Topology::of(&settings)?.declare(&settings).await?;
     let publisher = Publisher::connect(&settings).await?;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rehop::{Backoff, Consumer, Failure, Message, Publish, Publisher, Settings, Topology, layered};
+use rehop::{Consumer, Failure, Message, Publish, Publisher, RetryPolicy, Settings, Topology, layered};
 use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::timeout::error::Elapsed;
@@ -26,8 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = rehop::shutdown_signal();
     let mut settings = Settings::load()?;
     settings.namespace = "layers".to_owned();
-    settings.retry.immediate = Some(1);
-    settings.retry.delays = Some(Backoff::List(Vec::new())); // no waits: after two attempts an entry is parked
+    settings.retry = RetryPolicy::builder().immediate(1).delays([]).into(); // no waits: after two attempts an entry is parked
     for queue in QUEUES {
         settings.queue_mut(queue);
     }

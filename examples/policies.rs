@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use rehop::{Backoff, Consumer, Failure, Message, Publish, Publisher, Settings, Topology};
+use rehop::{Consumer, Failure, Message, Publish, Publisher, RetryPolicy, Settings, Topology};
 
 async fn charge(order: Message<String>) -> Result<(), Failure> {
     println!("charge, attempt {}", order.attempt());
@@ -18,10 +18,6 @@ async fn mail(order: Message<String>) -> Result<(), Failure> {
     Err(Failure::transient(format!("{}: the mail server is down", order.body())))
 }
 
-fn millis(delays: &[u64]) -> Option<Backoff> {
-    Some(Backoff::List(delays.iter().copied().map(Duration::from_millis).collect()))
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = rehop::shutdown_signal();
@@ -29,13 +25,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     settings.namespace = "policies".to_owned();
 
     // Money is worth three attempts, with a wait before each of the last two.
-    let charges = settings.queue_mut("policies.charges");
-    charges.retry.immediate = Some(0);
-    charges.retry.delays = millis(&[100, 300]);
+    let charges = RetryPolicy::builder().immediate(0).delays([100, 300].map(Duration::from_millis));
+    settings.queue_mut("policies.charges").retry = charges.into();
     // Mail is worth two attempts, one right after the other.
-    let mails = settings.queue_mut("policies.mails");
-    mails.retry.immediate = Some(1);
-    mails.retry.delays = millis(&[]);
+    settings.queue_mut("policies.mails").retry = RetryPolicy::builder().immediate(1).delays([]).into();
     for queue in ["policies.charges", "policies.mails"] {
         println!("{queue}: at most {} attempts", settings.policy(queue)?.max_attempts());
     }

@@ -9,6 +9,7 @@ mod mask;
 mod max_age;
 mod max_unsettled;
 mod order;
+mod policy_builder;
 mod queue;
 #[allow(missing_docs, reason = "no part of the API, although `internals` shares some of it")]
 pub(crate) mod resolve;
@@ -29,6 +30,7 @@ pub use mask::MaskSettings;
 pub use max_age::MaxAge;
 pub(crate) use max_unsettled::settle_limit;
 pub use order::Order;
+pub use policy_builder::PolicyBuilder;
 pub use queue::{BindingSettings, Declare, QueueSettings, QueueType};
 pub(crate) use resolve::{QueueConfig, Resolved};
 pub use secret::Secret;
