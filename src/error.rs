@@ -188,7 +188,8 @@ pub enum Error {
     },
     /// The broker did not answer.
     #[error(
-        "the broker did not answer within {} while {what}; a cluster without a majority does not answer", humantime::format_duration(*limit)
+        "the broker did not answer within {} while {what}; neither a cluster without a majority nor a port that is not for AMQP answers",
+        humantime::format_duration(*limit)
     )]
     Timeout {
         /// What was tried.
