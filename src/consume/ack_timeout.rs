@@ -33,8 +33,8 @@ impl AckTimeout {
         if is_ordered { limit } else { limit / 2 }
     }
 
-    /// Notes that the broker took back a message after this time. Returns whether this is shorter than what was known.
-    pub(crate) fn shown(&self, timeout: Duration) -> bool {
+    /// Notes the timeout that the broker has named. Returns whether it is shorter than what was known.
+    pub(crate) fn named(&self, timeout: Duration) -> bool {
         self.known.fetch_min(millis(timeout), Ordering::Relaxed) > millis(timeout)
     }
 }
@@ -78,8 +78,8 @@ mod tests {
     fn only_a_shorter_timeout_is_news_and_a_little_of_it_is_kept_free() {
         let timeout = AckTimeout::new(seconds(1_800));
         assert_eq!(timeout.settle_limit(), seconds(1_770));
-        assert_eq!([1_800, 3_600].map(|long| timeout.shown(seconds(long))), [false, false]);
-        assert_eq!([10, 10, 20].map(|short| timeout.shown(seconds(short))), [true, false, false]);
+        assert_eq!([1_800, 3_600].map(|long| timeout.named(seconds(long))), [false, false]);
+        assert_eq!([10, 10, 20].map(|short| timeout.named(seconds(short))), [true, false, false]);
         assert_eq!(timeout.settle_limit(), Duration::from_millis(9_500));
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long the confirm of a copy is awaited: until shortly before the ack timeout is over, that of the settings or a shorter one that the
-/// broker has shown.
+/// broker has named.
 ///
 /// During an alarm nothing is refused, and lapin keeps the frames of each copy until it is over. A message that went back would come again,
 /// and make one more copy each time. So then the delivery stays until the confirms that the alarm held up have come.

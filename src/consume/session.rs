@@ -90,7 +90,7 @@ pub(crate) struct Session<'a> {
     look_at: Instant,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
-    /// Whether the broker's ack timeout may end this session.
+    /// Whether the broker's ack timeout may have ended this session.
     is_taken_back: bool,
     lost: CancellationToken,
     _lost_with_the_session: DropGuard,
@@ -110,8 +110,8 @@ const SOONEST_WAKE: Duration = Duration::from_millis(50);
 const DELETION: Duration = Duration::from_millis(300);
 
 /// The broker does not say which.
-const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's \
-    consumer_timeout, which broker.consumer_timeout should say";
+const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's consumer_timeout: \
+    broker.consumer_timeout should say it, and for an existing quorum queue queue_type = \"quorum\" should be set";
 
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
@@ -356,18 +356,16 @@ impl<'a> Session<'a> {
         let WorkQueue { ack_timeout, context, .. } = self.queue;
         context.summary.update(|summary| summary.taken_back += 1);
         if let Some(timeout) = timeout
-            && ack_timeout.shown(timeout)
+            && ack_timeout.named(timeout)
         {
             self.queue.intake.limit_hold(self.queue.index, ack_timeout.hold_limit(self.is_ordered()));
             let text = humantime::format_duration;
-            // It is measured here, so it differs a little from the broker's.
-            let whole = Duration::from_secs((timeout + Duration::from_millis(500)).as_secs().max(1));
             tracing::warn!(
                 queue = %self.name(),
                 "the broker took back a message that was not settled within {}, and broker.consumer_timeout is {}: set \
                  broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker; until then, a message that waits longer in \
                  this process is given back, which the broker counts",
-                text(whole), text(ack_timeout.configured), text(whole)
+                text(timeout), text(ack_timeout.configured), text(timeout)
             );
         }
     }

@@ -29,8 +29,8 @@ pub struct Summary {
     /// Deliveries that could not be settled as their outcome asks: their channel was gone, their copy was not confirmed in time, or the
     /// broker accepts no copy of them. They come again, as duplicates if they were handled or their copy was kept.
     pub unsettled: u64,
-    /// How often the broker took a message back because it was not settled within the broker's own ack timeout, as far as this was
-    /// noticed: 3.10 and 4.0 close the channel over it; on 4.3 it shows if the message waits in the process, or if the channel is closed.
+    /// How often the broker closed a channel because a message was not settled within the broker's ack timeout. 3.10 and 4.0 always do; 4.3
+    /// does if the subscription that brought the message has ended, and otherwise cancels the subscription, which is not counted.
     pub taken_back: u64,
     /// Deliveries whose handler was still running, or whose copy was not confirmed, at the end of the grace time. The broker delivers them
     /// again.

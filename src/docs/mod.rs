@@ -29,6 +29,16 @@ macro_rules! links {
             "[tutorial]: crate::docs::tutorial\n",
             "[versions]: crate::docs::versions\n",
             "[waiting]: crate::docs::waiting\n",
+            "[words]: crate#words\n",
+            "[`with_state`]: crate::with_state\n",
+            "[`Consumer::on_failure`]: crate::Consumer::on_failure\n",
+            "[`Consumer::decode`]: crate::Consumer::decode\n",
+            "[`Publisher`]: crate::Publisher\n",
+            "[`Publish::deadline`]: crate::Publish::deadline\n",
+            "[reference]: crate::telemetry\n",
+            "[chain in a trace]: crate::telemetry#a-chain-in-a-trace\n",
+            "[`Service::status`]: crate::Service::status\n",
+            "[`message`]: crate::testing::message()\n",
         )
     };
 }

@@ -6,7 +6,7 @@ use super::{Order, QueueConfig, Settings, SettingsError};
 
 impl Settings {
     /// How many unsettled messages of this queue one process holds at most: 1 to 65535. That is `consume.prefetch`, unless the queue is
-    /// ordered. A queue that the settings do not list has what they say of all queues.
+    /// ordered. If handlers that take all of `consume.handler_timeout` could not start so many in time, a process takes fewer. A queue that the settings do not list has what they say of all queues.
     ///
     /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and must then be
     /// handled one after the other before the broker takes it back. How many messages that allows follows from `retry.delays`,

@@ -14,7 +14,8 @@ pub const WAITS_IN: &str = "rehop-waits-in";
 /// and 4.0 ignore it.
 pub const CONSUMER_TIMEOUT: &str = "x-consumer-timeout";
 
-/// The arguments of a consumer of this queue. They ask for the ack timeout if it is a quorum queue: a classic one would be refused.
+/// The arguments of a consumer of this queue. They ask for the ack timeout if the queue is a quorum queue: with a classic one, the
+/// broker would refuse the consumer.
 pub(crate) fn consumer_arguments(names: &Names, config: &QueueConfig, ack_timeout: Duration) -> Arguments {
     let tiers = config.policy.strategy.tiers().map(|ttl| names.tier(ttl));
     let ladder = config.policy.used_ladder();

@@ -45,7 +45,7 @@ use ground::Ground;
 use report::Report;
 use traces::Receiver;
 
-/// Shows rehop at work on a throwaway broker, in about a minute
+/// Shows rehop at work on a throwaway broker
 ///
 /// Without Docker and without a rabbitmq-server it plays on a simulated broker.
 #[derive(Debug, Parser)]

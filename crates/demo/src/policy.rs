@@ -13,7 +13,7 @@ pub(crate) const ORDERS: &str = "orders";
 /// Messages of this queue wait on the ladder, with jitter.
 pub(crate) const REFUNDS: &str = "refunds";
 
-/// The broker's URL where none is reached by it.
+/// A URL for settings whose broker is simulated: nothing connects to it.
 pub(crate) const SIMULATED_URL: &str = "amqp://127.0.0.1";
 
 /// The delays of the orders. None is the second that `Retry-After` asks for, so that wait needs the ladder.

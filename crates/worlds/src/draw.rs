@@ -187,7 +187,8 @@ impl Scenario {
             queue.is_existing = queue.strategy != WaitStrategy::Native && !queue.order.is_kept();
         }
         if scenario.queues.iter().all(|queue| queue.strategy != WaitStrategy::InProcess) {
-            (scenario.consumer_timeout, scenario.enforced_timeout) = (secs(40), secs(40));
+            // What is settled shortly before the timeout has to reach the broker in time, however slow the network is.
+            (scenario.consumer_timeout, scenario.enforced_timeout) = (secs(100), secs(100));
         }
         for message in &mut scenario.messages {
             message.attempts.retain(|attempt| attempt.ends != AttemptEnd::Kills);

@@ -171,7 +171,7 @@ impl<T> Inbox<T> {
         if held.rules.is_ordered {
             return held.rules.prefetch;
         }
-        if held.is_full_of_orphans() {
+        if held.orphans + self.stuck(queue, now) >= usize::from(held.rules.concurrency) {
             // What came could not start, would be handed back when it is late, and counted.
             return 0;
         }
@@ -455,6 +455,13 @@ impl<T> Inbox<T> {
     /// How many deliveries a crash would charge although they could still be handed back.
     fn in_hand(&self) -> usize {
         self.queues.iter().map(QueueInbox::waiting).sum::<usize>() + usize::from(self.isolation.is_some())
+    }
+
+    /// How many of the queue's slots have been taken for longer than a delivery may wait for one, as by copies that are refused.
+    fn stuck(&self, queue: QueueIndex, now: Instant) -> usize {
+        let limit = self.queues[queue.0].rules.hold_limit;
+        let long = self.running.values().take_while(|running| now.saturating_duration_since(running.started) >= limit);
+        long.filter(|running| running.queue == queue.0).count()
     }
 
     fn number(&mut self) -> u64 {

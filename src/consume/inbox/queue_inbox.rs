@@ -294,11 +294,6 @@ impl<T> QueueInbox<T> {
         self.running + self.orphans < usize::from(self.rules.concurrency)
     }
 
-    /// Whether handlers whose channel is gone take every slot.
-    pub(super) fn is_full_of_orphans(&self) -> bool {
-        self.orphans >= usize::from(self.rules.concurrency)
-    }
-
     pub(super) fn first_suspect(&self) -> Option<Rank> {
         if let Some((_, count)) = self.suspect_in_line() {
             return Some(Rank::new(self.rules.delivery_limit.saturating_sub(count), 0, 0));

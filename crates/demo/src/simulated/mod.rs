@@ -27,7 +27,7 @@ use spans::Recorder;
 
 /// The same seed gives the same run.
 const SEED: u64 = 1;
-/// How long an order that kills its process may have lived on.
+/// How long a process lives on, at most, after an order has killed it.
 const STEP: Duration = Duration::from_millis(1);
 /// How long a supervisor takes to start a process again.
 const RESTART: Duration = Duration::from_millis(100);

@@ -110,7 +110,6 @@ checks! {
     DisconnectedTimeoutLong, "disconnected-timeout-long", Warning, true, "When a consumer's node dies, the broker keeps the consumer's messages for longer than a minute (4.3), so they come again late.";
     ParkedOld, "parked-old", Warning, false, "Messages have been parked for more than a day.";
     ManagementUnusable, "management-unusable", Warning, false, "The management API that the settings name cannot be used.";
-    SlowWindow, "slow-window", Notice, false, "If every attempt takes as long as it may, prefetched messages wait too long and are handed back.";
     UnusedTier, "unused-tier", Notice, false, "A wait queue of this namespace is not used by the settings.";
 }
 

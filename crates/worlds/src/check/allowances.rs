@@ -53,11 +53,10 @@ impl Checker<'_> {
     /// Whether the broker may delete the message above its delivery limit, which it would dead-letter if it could.
     pub(super) fn may_be_deleted(&self, message: usize) -> bool {
         let queue = self.queue_of(message);
-        let is_late = self.is_taken_back() && queue.strategy == WaitStrategy::InProcess;
-        queue.is_existing && (!self.is_innocent(message) || self.is_behind_poison(message) || is_late)
+        queue.is_existing && (!self.is_innocent(message) || self.is_behind_poison(message))
     }
 
-    /// Whether a broker that takes back single messages, or refuses copies (4.3), does neither with this one, and nothing else may park it.
+    /// Whether 4.3, which may refuse copies of others, has no reason to park this message.
     pub(super) fn is_never_late(&self, message: usize) -> bool {
         let (plan, queue) = (&self.scenario.messages[message], self.queue_of(message));
         let is_quick = plan
@@ -117,8 +116,10 @@ impl Checker<'_> {
     pub(super) fn disruptions(&self, outcome: &Outcome) -> usize {
         let ack_timeout = self.scenario.consumer_timeout;
         let explained = self.scenario.faults.iter().map(|fault| match fault.kind {
-            // The copy was refused, so there is none.
-            FaultKind::NoCopies { .. } | FaultKind::Full { .. } | FaultKind::NoBodies { .. } => 0,
+            // The copy was refused, so there is none. But one that is sent when that ends may be given up before its confirm comes.
+            FaultKind::NoCopies { lasts } | FaultKind::Full { lasts, .. } | FaultKind::NoBodies { lasts } => {
+                usize::from(lasts >= ack_timeout / 2)
+            }
             // A copy may be stored although its confirm did not come in time, each time that the message comes again.
             FaultKind::SilentLeader { lasts, .. } => 1 + (lasts.as_secs() / (ack_timeout.as_secs() / 3)) as usize,
             // The same if the broker takes the message back during the alarm: a new connection sends one copy before it hears of the alarm.

@@ -43,15 +43,15 @@ impl Checker<'_> {
         }
     }
 
-    /// Each wait is as long as the settings say, at least, after the first attempt that may have led to it. That is one since the last replay, with
-    /// which waits begin anew; but where something breaks, a copy from before the replay may be left.
+    /// Each wait is as long as the settings say, at least, after the first attempt that may have led to it. It comes after the last replay,
+    /// because waits start again then. Where something breaks, a copy from before the replay may be left.
     pub(super) fn check_wait(&mut self, at: Time, message: usize, waits: u32) {
         let Some(before) = waits.checked_sub(1) else { return };
         let queue = self.queue_of(message);
         let is_native = queue.strategy == WaitStrategy::Native;
         let since = self.replayed_by(message, at).filter(|_| self.is_undisturbed(message)).unwrap_or_default();
-        let ends = self.ends.get(&(message, before));
-        let led_to_it = ends.and_then(|ends| ends.iter().copied().find(|ended| *ended >= since));
+        let ended_at = self.ended_at.get(&(message, before));
+        let led_to_it = ended_at.and_then(|times| times.iter().copied().find(|ended| *ended >= since));
         let broken = match (queue.delays.get(before as usize), led_to_it) {
             // What was under way to a subscription that ended comes back as if it had waited.
             (_, None) | (None, _) if is_native => None,

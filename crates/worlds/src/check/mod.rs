@@ -3,7 +3,7 @@
 mod allowances;
 mod beginnings;
 mod copies;
-mod ends;
+mod endings;
 mod order;
 mod processes;
 
@@ -114,7 +114,7 @@ struct Checker<'a> {
     unconfirmed: BTreeMap<usize, usize>,
     begun: BTreeMap<usize, usize>,
     /// When attempts at a message ended that had waited so often.
-    ends: BTreeMap<(usize, u32), Vec<Time>>,
+    ended_at: BTreeMap<(usize, u32), Vec<Time>>,
     /// When each message was sent back by an operator.
     replayed: BTreeMap<usize, Vec<Time>>,
     /// Replays that have not ended.
@@ -135,7 +135,7 @@ impl<'a> Checker<'a> {
         }
         Self {
             scenario,
-            ends: BTreeMap::new(),
+            ended_at: BTreeMap::new(),
             replaying: BTreeSet::new(),
             replayed,
             attempts: BTreeMap::new(),
@@ -199,7 +199,7 @@ impl<'a> Checker<'a> {
     fn ended(&mut self, at: Time, id: AttemptId) {
         self.running.remove(&id);
         let Attempt { message, waits, .. } = self.attempts[&id];
-        self.ends.entry((message, waits)).or_default().push(at);
+        self.ended_at.entry((message, waits)).or_default().push(at);
     }
 
     /// When an operator last sent the message back before this time.

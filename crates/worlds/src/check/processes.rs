@@ -58,8 +58,8 @@ impl Checker<'_> {
     pub(super) fn replay_ended(&mut self, at: Time, process: Process, result: &Result<String, String>) {
         self.replaying.remove(&process);
         let replays = &self.scenario.replays;
-        // Two operators do not work on one queue.
-        // It may hold messages for longer than an ack timeout that is shorter than the settings say.
+        // Two operators do not work on one queue. And an operator may hold messages for longer than an ack timeout that the settings do not
+        // know.
         let is_undisturbed = self.scenario.faults.is_empty()
             && !self.is_taken_back()
             && replays.len() == 1

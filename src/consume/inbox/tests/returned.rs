@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_has_waited_too_long_is_given_back() {
+fn what_has_waited_too_long_is_given_back_and_nothing_is_taken_until_a_slot_is_free() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { concurrency: 1, ..RULES });
     prove(&mut inbox, queue, 1000, now);
@@ -11,10 +11,13 @@ fn what_has_waited_too_long_is_given_back() {
     for item in 0..3 {
         inbox.arrive(queue, Some(0), now, item);
     }
-    let _hangs = started(&mut inbox, now);
+    let (hangs, _) = started(&mut inbox, now);
     let late = now + RULES.hold_limit;
     assert_eq!(inbox.take_late(queue, late - seconds(1)), Vec::<u64>::new());
     assert_eq!(inbox.take_late(queue, late), [1, 2]);
+    assert_eq!(inbox.window(queue, late), 0);
+    inbox.finish(hangs, late);
+    assert!(inbox.window(queue, late) > 0);
 }
 
 #[test]

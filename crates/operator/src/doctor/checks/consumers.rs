@@ -36,7 +36,6 @@ pub(super) fn check(subject: &Subject, seen: &Observed) -> Vec<Finding> {
     for config in &subject.configs {
         found.extend(seen.management.as_ref().and_then(|seen| timeout(config, seen, subject.consumer_timeout)));
         found.extend(seen.management.as_ref().and_then(|seen| disconnected(config, seen)));
-        found.extend(window(config, subject.consumer_timeout));
     }
     found
 }
@@ -82,7 +81,7 @@ fn timeout(config: &QueueConfig, seen: &Management, expected: Duration) -> Optio
     );
     let remedy = format!(
         "set broker.consumer_timeout to {}, and consume.handler_timeout below it; or raise the broker's; or, if a consumer asks for the \
-         shorter time (x-consumer-timeout), restart its service with these settings",
+         shorter time (x-consumer-timeout), restart its service with these settings; or, for an existing quorum queue on 4.3, set queue_type = \"quorum\"",
         format_duration(effective)
     );
     Some(Finding::new(Check::ConsumerTimeoutShort, queue(&config.queue), seen, remedy))
@@ -109,26 +108,4 @@ fn disconnected(config: &QueueConfig, seen: &Management) -> Option<Finding> {
     let seen = format!("{source} sets {KEY} to {}: {harm}", format_duration(kept));
     let remedy = format!("lower it to {} (ms), the default, or remove it", DISCONNECTED.as_millis());
     Some(Finding::new(Check::DisconnectedTimeoutLong, queue(&config.queue), seen, remedy))
-}
-
-/// rehop hands back what has waited half the timeout for a handler. An ordered queue takes no more than can end in time.
-fn window(config: &QueueConfig, timeout: Duration) -> Option<Finding> {
-    if config.order.is_kept() {
-        return None;
-    }
-    let rounds = u32::from(config.prefetch.div_ceil(config.concurrency));
-    let worst = config.handler_timeout.saturating_mul(rounds);
-    if worst <= timeout / 2 {
-        return None;
-    }
-    let seen = format!(
-        "{} prefetched messages, {} at a time and {} each, take {}: rehop hands back what has waited {} for a handler",
-        config.prefetch,
-        config.concurrency,
-        format_duration(config.handler_timeout),
-        format_duration(worst),
-        format_duration(timeout / 2),
-    );
-    let remedy = "lower consume.prefetch or consume.handler_timeout, or raise consume.concurrency";
-    Some(Finding::new(Check::SlowWindow, queue(&config.queue), seen, remedy))
 }

@@ -871,16 +871,6 @@ fn consumers_that_are_absent_or_where_none_should_be_and_short_timeouts_are_foun
     let mut slow = settings();
     slow.consume.handler_timeout = Some(Duration::from_secs(600));
     assert!(harm(&slow).contains("handlers may run for 10m, so"), "{}", harm(&slow));
-    slow.consume.handler_timeout = Some(Duration::from_secs(90));
-    assert_eq!(found(&slow, |_| {}), [""; 0]);
-    slow.consume.handler_timeout = Some(Duration::from_secs(91));
-    assert_eq!(found(&slow, |_| {}), ["slow-window"]);
-    let says = "100 prefetched messages, 10 at a time and 1m 31s each, take 15m 10s: rehop hands back what has waited 15m for a handler";
-    assert_eq!(examined(&slow, |_| {})[0].seen, says);
-    slow.consume.order = Some(Order::RoutingKey);
-    slow.retry.strategy = Some(WaitStrategy::InProcess);
-    slow.retry.delays = Some(Backoff::List(vec![Duration::from_secs(10)]));
-    assert_eq!(found(&slow, |_| {}), [""; 0], "an ordered queue takes fewer");
 }
 
 #[test]
