@@ -65,10 +65,9 @@ async fn what_knows_delayed_retries_refuses_to_change_them() {
 }
 
 #[tokio::test]
-async fn what_knows_delayed_retries_refuses_them_for_a_temporary_classic_queue() {
+async fn what_knows_delayed_retries_refuses_them_for_a_classic_queue() {
     let arguments = vec![("x-delayed-retry-type", Value::Text("disabled"))];
-    let odd = Step::DeclareOddQueue { channel: 0, queue: 1, oddity: Oddity::Exclusive, arguments };
-    let played = play([queue(0, [])], [odd]).await;
+    let played = play([queue(0, [])], [declare(1, arguments)]).await;
     let closed = played.closed();
     assert_eq!(closed.len(), played.by_version([0, 0, 1]), "{closed:?}");
     assert!(closed.iter().all(|closed| closed.starts_with("406 PRECONDITION_FAILED - invalid arg")), "{closed:?}");
