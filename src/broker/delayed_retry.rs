@@ -33,7 +33,8 @@ pub async fn knows_delayed_retry(connection: &dyn Connection, names: &Names, lim
             let _ = answer("closing a channel", limit, channel.close("done")).await;
             Ok(false)
         }
-        Err(Error::Refused { .. }) => Ok(true),
+        // A virtual host that may have no more queues refuses, too.
+        Err(Error::Refused { problem, .. }) if problem.to_string().contains(DELAYED_RETRY_TYPE) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -101,6 +101,11 @@ impl Intake {
         self.change(|inbox, now| inbox.take_late(queue, now))
     }
 
+    /// Whether a delivery has taken a slot for longer than another may wait for one.
+    pub(crate) fn is_stuck(&self, queue: QueueIndex) -> bool {
+        self.lock().is_stuck(queue, clock::now())
+    }
+
     /// When to call [`tick`](Self::tick) if nothing else happens.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         self.lock().wake_at(clock::now())

@@ -393,7 +393,10 @@ impl<'a> Session<'a> {
         self.is_consuming = false;
         let declare = async {
             tokio::time::sleep(DELETION).await;
-            self.queue.wait_out_alarm().await;
+            // Otherwise nothing can have been held for as long as the ack timeout.
+            if self.queue.intake.is_stuck(self.queue.index) {
+                self.queue.wait_out_alarm().await;
+            }
             self.queue.keeper.declare(&self.connection, &self.queue.topology).await
         };
         // Without a subscription, nothing else notices that the channel is gone. Then no copy may be sent of what it has brought.

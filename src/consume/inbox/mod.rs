@@ -457,7 +457,12 @@ impl<T> Inbox<T> {
         self.queues.iter().map(QueueInbox::waiting).sum::<usize>() + usize::from(self.isolation.is_some())
     }
 
-    /// How many of the queue's slots have been taken for longer than a delivery may wait for one, as by copies that are refused.
+    /// Whether a delivery has taken a slot for longer than another may wait for one, as one does whose copy is refused.
+    pub(crate) fn is_stuck(&self, queue: QueueIndex, now: Instant) -> bool {
+        self.stuck(queue, now) > 0
+    }
+
+    /// How many of the queue's slots have been taken for so long.
     fn stuck(&self, queue: QueueIndex, now: Instant) -> usize {
         let limit = self.queues[queue.0].rules.hold_limit;
         let long = self.running.values().take_while(|running| now.saturating_duration_since(running.started) >= limit);
