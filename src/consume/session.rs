@@ -3,6 +3,7 @@
 
 mod subscriptions;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +91,8 @@ pub(crate) struct Session<'a> {
     look_at: Instant,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
+    /// Whether it ever was.
+    has_consumed: bool,
     /// Whether the broker's ack timeout may have ended this session.
     is_taken_back: bool,
     lost: CancellationToken,
@@ -132,6 +135,7 @@ impl<'a> Session<'a> {
             has_taken: false,
             look_at: Instant::now(),
             is_consuming: false,
+            has_consumed: false,
             is_taken_back: false,
             _lost_with_the_session: lost.clone().drop_guard(),
             lost,
@@ -161,6 +165,11 @@ impl<'a> Session<'a> {
     /// Whether anything was delivered.
     pub(crate) fn has_taken(&self) -> bool {
         self.has_taken
+    }
+
+    /// Whether the queue was consumed.
+    pub(crate) fn has_consumed(&self) -> bool {
+        self.has_consumed
     }
 
     /// Whether it may have ended over the broker's ack timeout.
@@ -252,7 +261,7 @@ impl<'a> Session<'a> {
         let has_what_it_wants = !self.subscriptions.streams.is_empty() || *self.window.borrow() == 0;
         if !self.is_consuming && has_what_it_wants && !self.queue.shutdown.is_requested() {
             // Not before the subscription, which the broker may refuse. Without one, the inbox wants nothing delivered now.
-            self.is_consuming = true;
+            (self.is_consuming, self.has_consumed) = (true, true);
             self.queue.context.consuming();
         }
         let now = Instant::now();
@@ -337,9 +346,10 @@ impl<'a> Session<'a> {
         let error = self.told().unwrap_or(error);
         let text = error.to_string();
         if is_ack_timeout(&text) {
-            self.is_taken_back = true;
             self.taken_back_after(named_in(&text));
         }
+        // Without a subscription, the channel ends without a word.
+        self.is_taken_back |= is_ack_timeout(&text) || self.queue.intake.is_stuck(self.queue.index);
         error
     }
 
@@ -391,25 +401,34 @@ impl<'a> Session<'a> {
         tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
         self.queue.context.not_consuming(Some(&error));
         self.is_consuming = false;
+        // Otherwise nothing can have been held for as long as the ack timeout.
+        self.is_taken_back = self.queue.intake.is_stuck(self.queue.index);
+        self.declare_again().await?;
+        self.is_taken_back = false;
+        Ok(())
+    }
+
+    /// Declares the queue again, after an alarm if the ack timeout may have been over. Meanwhile nothing is subscribed: what waits for a slot must
+    /// not time out, because the broker would close the channel over it, and nothing else notices that the channel is gone. Then no copy may
+    /// be sent of what it has brought.
+    async fn declare_again(&self) -> Result<(), Error> {
         let declare = async {
             tokio::time::sleep(DELETION).await;
-            // Otherwise nothing can have been held for as long as the ack timeout.
-            if self.queue.intake.is_stuck(self.queue.index) {
+            if self.is_taken_back {
                 self.queue.wait_out_alarm().await;
             }
             self.queue.keeper.declare(&self.connection, &self.queue.topology).await
         };
-        // Without a subscription, nothing else notices that the channel is gone. Then no copy may be sent of what it has brought.
-        let gone = async {
-            while self.channel.is_open() {
-                tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
+        let mut declare = pin!(declare);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.queue.shutdown.requested() => return Ok(()),
+                declared = &mut declare => return declared,
+                () = tokio::time::sleep(CHECK_CHANNEL_EVERY) => {}
             }
-        };
-        tokio::select! {
-            biased;
-            () = self.queue.shutdown.requested() => Ok(()),
-            () = gone => self.check_channel(),
-            declared = declare => declared,
+            self.check_channel()?;
+            self.hand_back(&self.queue.intake.take_late(self.queue.index), "they waited too long for a free handler");
         }
     }
 

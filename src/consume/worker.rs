@@ -22,10 +22,11 @@ pub(crate) struct Worker {
 impl Worker {
     /// # Errors
     ///
-    /// Only before the first session has opened. After that, every failure is retried until the shutdown.
+    /// Only before the queue is consumed for the first time, if the broker refuses to declare or to consume it. After that, every failure is
+    /// retried until the shutdown.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
-        let (mut failures, mut started, mut was_taken_back) = (0, false, false);
+        let (mut failures, mut started, mut has_consumed, mut was_taken_back) = (0, false, false, false);
         loop {
             let opened = tokio::select! {
                 biased;
@@ -45,6 +46,10 @@ impl Worker {
                             return Ok(());
                         }
                         SessionEnd::Lost(error) => {
+                            has_consumed |= session.has_consumed();
+                            if !has_consumed && matches!(error, Error::Refused { .. }) {
+                                return Err(error);
+                            }
                             was_taken_back = session.was_taken_back();
                             let is_unanswered = matches!(error, Error::Timeout { .. });
                             if session.has_taken() || (since.elapsed() > STEADY_AFTER && !is_unanswered) {

@@ -18,7 +18,7 @@
 //!   survived it.
 //! - **Queues take turns** ([`turn`]) until each has brought a fresh delivery, or a few deliveries are proven: a message that
 //!   kills at the head of one queue must not charge the head of another each time.
-//! - **Nothing waits too long** ([`Rules::widest`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0).
+//! - **Nothing waits too long** ([`Rules::startable`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0).
 //!
 //! An ordered queue ([`lines`]) cannot follow the window: to end a subscription while it holds something would let others overtake
 //! that. And what comes back goes behind what came back before it, so a narrower window would change the order with the second
@@ -171,7 +171,8 @@ impl<T> Inbox<T> {
         if held.rules.is_ordered {
             return held.rules.prefetch;
         }
-        if held.orphans + self.stuck(queue, now) >= usize::from(held.rules.concurrency) {
+        let stuck = self.stuck(queue, now);
+        if held.orphans + stuck >= usize::from(held.rules.concurrency) {
             // What came could not start, would be handed back when it is late, and counted.
             return 0;
         }
@@ -190,7 +191,7 @@ impl<T> Inbox<T> {
             true => u16::from(self.may_take_first(queue)),
             false => self.proof.window(held.rules.concurrency),
         };
-        held.in_steps(proven.min(held.rules.widest()), held.room())
+        held.in_steps(proven.min(held.rules.prefetch), held.startable(stuck).min(held.room()))
     }
 
     /// The queue's subscriptions are to end, and fill up until then. `None`: cancel them now. Otherwise ask again at this time, and after

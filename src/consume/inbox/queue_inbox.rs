@@ -398,6 +398,19 @@ impl<T> QueueInbox<T> {
         suspect.into_iter().chain(first).chain(self.lines.oldest()).min().map(|arrived| arrived + self.rules.hold_limit)
     }
 
+    /// How many deliveries the present subscription may bring so that none waits too long for a slot, if `stuck` of the slots do not become
+    /// free. What waits between two attempts takes none.
+    pub(super) fn startable(&self, stuck: usize) -> u16 {
+        let free = usize::from(self.rules.concurrency).saturating_sub(stuck + self.orphans);
+        // The cheapest first: mostly there was no subscription before.
+        let before = match self.brought_before() {
+            0 => 0,
+            before => before - self.held.values().filter(|held| !self.is_of_present(held)).count(),
+        };
+        let startable = (stuck + self.rules.startable(free)).saturating_sub(before);
+        u16::try_from(startable).unwrap_or(u16::MAX)
+    }
+
     /// How much of `prefetch` is left for the present subscription: the broker no longer counts what earlier ones brought.
     pub(super) fn room(&self) -> u16 {
         self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
@@ -407,14 +420,18 @@ impl<T> QueueInbox<T> {
     /// while a suspect near its limit waits here: what another one brings may kill the process, which would charge it. A message that only
     /// lost channels have charged does not count: otherwise, after a few of them, each message would wait for the one before it.
     pub(super) fn is_full_of_waits(&self) -> bool {
-        let Subscription { number, prefetch, .. } = self.subscription;
-        let is_of_it = |held: &&Held<T>| held.waiting.subscription == number;
+        let Subscription { prefetch, .. } = self.subscription;
         // The cheapest first.
         prefetch > 0
             && self.held.len() >= usize::from(prefetch)
             && self.room() > prefetch
-            && self.held.values().filter(is_of_it).count() >= usize::from(prefetch)
+            && self.held.values().filter(|held| self.is_of_present(held)).count() >= usize::from(prefetch)
             && !self.held.values().any(|held| self.is_kept_alone(held))
+    }
+
+    /// Whether the present subscription brought it.
+    fn is_of_present(&self, held: &Held<T>) -> bool {
+        held.waiting.subscription == self.subscription.number
     }
 
     /// Whether it is a suspect near its limit that no more deliveries should join.

@@ -54,11 +54,10 @@ impl Rules {
         }
     }
 
-    /// The widest window: no delivery waits too long for a handler, even if each handler takes all of its time.
-    pub(crate) fn widest(&self) -> u16 {
+    /// How many deliveries this many free slots can start before one has waited too long, even if each handler takes all of its time.
+    pub(crate) fn startable(&self, free: usize) -> usize {
         let rounds = self.hold_limit.as_nanos() / self.handler_timeout.as_nanos().max(1);
-        let startable = u128::from(self.concurrency).saturating_mul(rounds.saturating_add(1));
-        self.prefetch.min(u16::try_from(startable).unwrap_or(u16::MAX)).max(1)
+        free.saturating_mul(usize::try_from(rounds).unwrap_or(usize::MAX).saturating_add(1))
     }
 }
 
@@ -111,13 +110,10 @@ mod tests {
 
     #[test]
     fn no_more_is_taken_than_handlers_can_start_in_time_if_each_takes_all_of_its_time() {
-        assert_eq!([60, 900, 1_500].map(|handler_timeout| rules(handler_timeout, 1_800).widest()), [40, 20, 20]);
-        assert_eq!(
-            Rules { prefetch: 1_000, ..rules(400, 1_800) }.widest(),
-            60,
-            "they start at once, after 400 s and after 800 s"
-        );
-        assert_eq!(Rules { hold_limit: Duration::ZERO, ..rules(60, 1_800) }.widest(), 20);
+        let startable = |handler_timeout| rules(handler_timeout, 1_800).startable(20);
+        assert_eq!([60, 400, 900, 1_500].map(startable), [320, 60, 20, 20], "after 400 s and 800 s others start");
+        assert_eq!(rules(400, 1_800).startable(1), 3);
+        assert_eq!(Rules { hold_limit: Duration::ZERO, ..rules(60, 1_800) }.startable(20), 20);
     }
 
     #[test]
