@@ -74,7 +74,8 @@ async fn finish(lab: &Lab, duplicates: usize) -> Account {
 pub(crate) async fn before_the_handler(ground: Ground) -> Account {
     let mut lab = lab(&ground, "kill-before").await;
     lab.work_mut().concurrency = 1;
-    // Settled messages open the window to more than one.
+    // One slot can start them all in time, so the window may be wide enough. Settled messages open it.
+    lab.config.ack_timeout = Duration::from_secs(2 * 60 * 60);
     let opening = 4 * MESSAGES;
     lab.send(opening, Does::Succeed).await;
     let service = lab.service();

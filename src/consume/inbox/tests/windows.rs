@@ -88,6 +88,24 @@ fn a_window_that_is_narrow_because_of_what_waits_widens_only_where_it_can_double
     assert_eq!(held.in_steps(12, 50), 12, "what is open in full needs no further step");
 }
 
+/// A slot that does not become free, as of a refused copy, is not counted on.
+#[test]
+fn the_more_slots_stay_taken_the_less_is_taken_and_what_earlier_subscriptions_brought_counts() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    // Each slot starts three in time.
+    let queue = inbox.add(Rules { concurrency: 2, handler_timeout: seconds(400), ..RULES });
+    prove(&mut inbox, queue, 1_000, now);
+    assert_eq!(inbox.window(queue, now), 6);
+    inbox.subscribed(queue, 6, now);
+    inbox.arrive(queue, Some(0), now, 1);
+    let _stays = started(&mut inbox, now);
+    let later = now + RULES.hold_limit;
+    assert_eq!(inbox.window(queue, later), 4, "the one that stays, and three");
+    (2..4).for_each(|item| inbox.arrive(queue, Some(0), later, item));
+    inbox.subscribed(queue, 0, later);
+    assert_eq!(inbox.window(queue, later), 1, "two of the three are here");
+}
+
 #[test]
 fn what_was_proven_before_a_dangerous_message_counts_no_more() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
