@@ -12,7 +12,6 @@ fn what_is_held_takes_no_slot_and_runs_first_when_it_is_due() {
     let (ticket, item) = started(&mut inbox, start);
     assert_eq!(inbox.hold(ticket, item, start + seconds(5), start), None);
     assert_eq!((inbox.running(queue), inbox.wake_at(start)), (0, Some(start + seconds(5))));
-
     let (ticket, item) = started(&mut inbox, start);
     assert_eq!((item, inbox.running(queue)), (1, 1));
     let due = start + seconds(5);
@@ -20,7 +19,6 @@ fn what_is_held_takes_no_slot_and_runs_first_when_it_is_due() {
     inbox.finish(ticket, due);
     let (ticket, item) = started(&mut inbox, due);
     assert_eq!(item, 0, "what is due comes before what is not");
-
     inbox.lost(queue);
     assert_eq!(inbox.hold(ticket, item, due, due), Some(0), "the broker has it again");
     assert!(inbox.start(due + seconds(9)).is_none());
