@@ -1,5 +1,5 @@
 //! rehop consumes from RabbitMQ and retries failed messages: immediately, within the broker's delivery limit, or after a delay. A message
-//! keeps its routing key, deadline and history, and all its attempts are one OpenTelemetry trace.
+//! keeps its routing key, deadline and history, and its attempts share one OpenTelemetry trace.
 //!
 //! ```no_run
 //! use rehop::{Failure, Message, Settings};
@@ -49,7 +49,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | delivery | one `basic.deliver` of a message |
-//! | attempt | one run of the handler |
+//! | attempt | one run of the handler; the number of an attempt also counts charges without a run, as by a crash |
 //! | requeue | to give a message back for an immediate attempt |
 //! | hop | one wait of a message, from a failed attempt until its next one |
 //! | chain | all attempts and hops of one message |

@@ -48,7 +48,7 @@
 //! | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | default: cumulative |
 //! | `OTEL_PROPAGATORS` | the propagators that handlers get from OpenTelemetry: `tracecontext`, `baggage`, `none` |
 //! | `OTEL_SDK_DISABLED` | `true`: nothing is recorded |
-//! | `RUST_LOG` | which spans and events are recorded. Default: `info,lapin=error`; lapin's warnings print bodies |
+//! | `RUST_LOG` | which spans and events of the crate `tracing` are recorded. Default: `info,lapin=error`; lapin's warnings print bodies |
 //!
 //! A collector that is unreachable does not slow the consumer down. The buffers are bounded, and what does not fit is dropped.
 //! There is one warning, and one line when the collector is back. Events from the exporters and their clients are never exported.
@@ -94,14 +94,15 @@
 //! - A parked message keeps its context, also if an operator replays or edits it. The time that it rested is a span of its trace, `parked <parked queue>`, which
 //!   says who sent it back, and why. It links to the run, `replay <parked queue>` or `edit <parked queue>`: a trace with one span, with the selection and how many
 //!   messages were sent, handled and parked again. If the chain is older than `trace.max_age` by then, its next attempt is in a new trace, with a link to it.
-//! - An attempt that was aborted, or whose process died, has no outcome or no span. The next attempt's number shows the gap.
+//! - An attempt that was aborted, or whose process died, has no outcome or no span. The next attempt's number shows the gap: it counts each
+//!   delivery to a process that died, even if its handler had not started.
 //! - No span ends before it begins, whatever the clocks say: a wait that would is marked with `rehop.clock_skew`, and has no length.
 //!
 //! | attribute | on | meaning |
 //! |---|---|---|
-//! | `rehop.chain_id` | all | the same on every span of a chain |
-//! | `rehop.max_attempts` | all of a service | the most attempts that the policy allows |
-//! | `rehop.attempt`, `rehop.hop` | process, receive; `hop` on wait too | the number of the attempt from 1, and of the waits before it |
+//! | `rehop.chain_id` | all but publish, replay, edit | the same on every span of a chain |
+//! | `rehop.max_attempts` | all of a consumer | the most attempts that the policy allows |
+//! | `rehop.attempt`, `rehop.hop` | process, receive; `hop` on wait too | the number of the attempt from 1, with deliveries that ended in a crash, and of the waits before it |
 //! | `rehop.unanswered` | receive | how many deliveries since the last wait ended without an answer: their process died or lost its connection, or another process gave them back |
 //! | `rehop.delivery_limit`, `rehop.last_delivery` | receive | how often the broker delivers the message again; true if it parks the message unless this delivery is answered |
 //! | `rehop.outcome` | process | `ack`, `requeue`, `wait`, `park`, `discard` |
