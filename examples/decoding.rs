@@ -23,12 +23,12 @@ impl Decode<Order> for Semicolons {
 }
 
 async fn ship(order: Message<Order>) -> Result<(), Failure> {
-    println!("shipped {} for order {}", order.item, order.id);
+    println!("shipped {} for order {}", order.body.item, order.body.id);
     Ok(())
 }
 
 async fn archive(picture: Message<Bytes>) -> Result<(), Failure> {
-    println!("archived {} bytes of {}", picture.len(), picture.content_type().unwrap_or("an unknown type"));
+    println!("archived {} bytes of {}", picture.body.len(), picture.content_type().unwrap_or("an unknown type"));
     Ok(())
 }
 
@@ -47,8 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     publisher.publish(Publish::to_queue(orders).bytes("seven")).await?; // parked at once: no retry can mend it
     publisher.publish(Publish::to_queue(pictures).bytes(vec![0x89, 0xff]).content_type("image/png")).await?;
 
-    let summary = rehop::connect(&settings)
-        .await?
+    let summary = rehop::Service::new(&settings)
         .with_consumer(Consumer::new(orders, ship).decode(Semicolons))
         .with_consumer(Consumer::new(pictures, archive).decode(Raw))
         .with_graceful_shutdown(shutdown)

@@ -10,7 +10,7 @@ use rehop::settings::{Declare, QueueType};
 use rehop::{Failure, Message, RetryPolicy, Settings};
 
 async fn handle(order: Message<u64>) -> Result<(), Failure> {
-    println!("order {}, attempt {}", order.body(), order.attempt());
+    println!("order {}, attempt {}", order.body, order.attempt());
     if order.attempt() == 1 { Err(Failure::transient("not yet")) } else { Ok(()) }
 }
 
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Without the queue this ends with an error that names it.
     let summary =
-        rehop::connect(&settings).await?.consumer("takeover.orders", handle).with_graceful_shutdown(shutdown).await?;
+        rehop::Service::new(&settings).consumer("takeover.orders", handle).with_graceful_shutdown(shutdown).await?;
     println!("{summary}");
     Ok(())
 }

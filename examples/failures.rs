@@ -8,8 +8,8 @@ use rehop::settings::Treatment;
 use rehop::{Failure, Message, Publish, Publisher, RetryPolicy, Settings, Topology};
 
 async fn handle(order: Message<String>) -> Result<(), Failure> {
-    println!("{}, attempt {}", order.body(), order.attempt());
-    match order.as_str() {
+    println!("{}, attempt {}", order.body, order.attempt());
+    match order.body.as_str() {
         "fine" => Ok(()),
         "unreadable" => {
             let _: u32 = "seven".parse()?; // any error is transient
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let summary =
-        rehop::connect(&settings).await?.consumer("failures.orders", handle).with_graceful_shutdown(shutdown).await?;
+        rehop::Service::new(&settings).consumer("failures.orders", handle).with_graceful_shutdown(shutdown).await?;
     println!("{summary}");
     Ok(())
 }

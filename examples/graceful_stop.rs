@@ -10,9 +10,9 @@ use std::time::Duration;
 use rehop::{Failure, Message, Publish, Publisher, Settings, Topology};
 
 async fn handle(order: Message<u64>) -> Result<(), Failure> {
-    println!("order {} has begun", order.body());
+    println!("order {} has begun", order.body);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    println!("order {} is done", order.body());
+    println!("order {} is done", order.body);
     Ok(())
 }
 
@@ -33,7 +33,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // A signal also ends the service while it connects: then it has handled nothing, and the summary says so.
-    let summary = rehop::connect_until(&settings, shutdown).await?.consumer("graceful_stop.orders", handle).await?;
+    let summary = rehop::Service::new(&settings)
+        .consumer("graceful_stop.orders", handle)
+        .with_graceful_shutdown(shutdown)
+        .await?;
     println!("{summary}"); // order 8 is back in the queue, and not charged with an attempt
     Ok(())
 }

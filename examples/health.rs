@@ -7,7 +7,7 @@
 use rehop::{Failure, Message, Settings};
 
 async fn handle(order: Message<u64>) -> Result<(), Failure> {
-    println!("order {} is handled", order.body());
+    println!("order {} is handled", order.body);
     Ok(())
 }
 
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // From here on /livez answers, and /readyz says what is missing.
     let monitoring = rehop::monitoring::start("health", &address).await?;
     println!("probes at http://{address}/readyz");
-    let service = rehop::connect_until(&settings, shutdown).await?.consumer("health.orders", handle);
+    let service = rehop::Service::new(&settings).consumer("health.orders", handle).with_graceful_shutdown(shutdown);
     monitoring.watch(service.status());
     let summary = service.await?;
     println!("{summary}");

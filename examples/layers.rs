@@ -13,11 +13,11 @@ const QUEUES: [&str; 2] = ["layers.invoices", "layers.refunds"];
 
 /// The ledger takes one entry at a time.
 async fn book(entry: Message<String>) -> Result<(), Failure> {
-    println!("{} begins, attempt {}", entry.body(), entry.attempt());
-    if entry.as_str() == "stuck" {
+    println!("{} begins, attempt {}", entry.body, entry.attempt());
+    if entry.body.as_str() == "stuck" {
         std::future::pending::<()>().await;
     }
-    println!("{} is booked", entry.body());
+    println!("{} is booked", entry.body);
     Ok(())
 }
 
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Both consumers get a clone of the limit, which shares its places. The timeout is inside: waiting for a place costs no time.
     let layers = ServiceBuilder::new().layer(GlobalConcurrencyLimitLayer::new(1)).timeout(Duration::from_millis(200));
-    let mut service = rehop::connect(&settings).await?;
+    let mut service = rehop::Service::new(&settings);
     for queue in QUEUES {
         let consumer = Consumer::new(queue, layered(layers.clone(), book));
         service = service.with_consumer(consumer.classify(|error| error.is::<Elapsed>().then_some("ledger_timeout")));

@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example is read on standard output")]
 
-use rehop::{Failure, Message, Settings};
+use rehop::{Failure, Message, Service, Settings};
 
 #[derive(serde::Deserialize)]
 struct Order {
@@ -14,22 +14,23 @@ struct Order {
 }
 
 async fn charge(order: Message<Order>) -> Result<(), Failure> {
-    println!("order {}, attempt {}", order.id, order.attempt());
-    let amount: u32 = order.amount.parse()?; // any error is retried as configured
+    let Order { id, amount } = &order.body;
+    println!("order {id}, attempt {}", order.attempt());
+    let amount: u32 = amount.parse()?; // any error is retried as configured
     if amount == 0 {
         return Err(Failure::permanent("the amount is zero")); // parked now
     }
-    println!("order {} is charged", order.id);
+    println!("order {id} is charged");
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Logs go to standard error. lapin is the AMQP client; its warnings may quote messages.
-    tracing_subscriber::fmt().with_env_filter("info,lapin=error").with_writer(std::io::stderr).init();
+    // Logs go to standard error. lapin is the AMQP client: rehop reports its errors, and its warnings may quote messages.
+    tracing_subscriber::fmt().with_env_filter("info,lapin=off").with_writer(std::io::stderr).init();
     let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
     let settings = Settings::load()?;
-    let summary = rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
+    let summary = Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
     println!("{summary}");
     Ok(())
 }

@@ -10,12 +10,12 @@ use rehop::{Consumer, Failure, Message, Publish, Publisher, RetryPolicy, Setting
 
 async fn charge(order: Message<String>) -> Result<(), Failure> {
     println!("charge, attempt {}", order.attempt());
-    Err(Failure::transient(format!("{}: the bank is closed", order.body())))
+    Err(Failure::transient(format!("{}: the bank is closed", order.body)))
 }
 
 async fn mail(order: Message<String>) -> Result<(), Failure> {
     println!("mail, attempt {}", order.attempt());
-    Err(Failure::transient(format!("{}: the mail server is down", order.body())))
+    Err(Failure::transient(format!("{}: the mail server is down", order.body)))
 }
 
 #[tokio::main]
@@ -39,8 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         publisher.publish(Publish::to_queue(queue).json(&"order 7")?).await?;
     }
 
-    let summary = rehop::connect(&settings)
-        .await?
+    let summary = rehop::Service::new(&settings)
         .consumer("policies.charges", charge)
         .with_consumer(Consumer::new("policies.mails", mail).concurrency(2).handler_timeout(Duration::from_secs(5)))
         .with_graceful_shutdown(shutdown)

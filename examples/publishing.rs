@@ -12,15 +12,15 @@ struct Order {
 }
 
 async fn charge(order: Message<Order>, publisher: Publisher) -> Result<(), Failure> {
-    println!("charged order {}", order.id);
+    println!("charged order {}", order.body.id);
     // The id is the same on every attempt, so a second invoice for this order is recognised as a duplicate.
-    let invoice = Publish::to_queue("publishing.invoices").message_id(format!("invoice-{}", order.id));
-    publisher.publish(invoice.json(order.body())?).await?; // if this fails, the order is retried
+    let invoice = Publish::to_queue("publishing.invoices").message_id(format!("invoice-{}", order.body.id));
+    publisher.publish(invoice.json(&order.body)?).await?; // if this fails, the order is retried
     Ok(())
 }
 
 async fn send(invoice: Message<Order>) -> Result<(), Failure> {
-    println!("sent {} for order {}", invoice.message_id().unwrap_or("an invoice"), invoice.id);
+    println!("sent {} for order {}", invoice.message_id().unwrap_or("an invoice"), invoice.body.id);
     Ok(())
 }
 
@@ -49,8 +49,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
 
-    let summary = rehop::connect(&settings)
-        .await?
+    let summary = rehop::Service::new(&settings)
         .consumer("publishing.orders", with_state(publisher.clone(), charge))
         .consumer("publishing.invoices", send)
         .with_graceful_shutdown(shutdown)

@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     publisher.publish(Publish::to_queue("telemetry.orders").json(&"order 7")?).await?;
 
     let summary =
-        rehop::connect(&settings).await?.consumer("telemetry.orders", handle).with_graceful_shutdown(shutdown).await?;
+        rehop::Service::new(&settings).consumer("telemetry.orders", handle).with_graceful_shutdown(shutdown).await?;
     println!("{summary}");
     // Sends what is still buffered.
     if let Err(error) = telemetry.shutdown().await {

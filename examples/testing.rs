@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use rehop::testing::message;
-use rehop::{Failure, Message, Settings};
+use rehop::{Failure, Message, Service, Settings};
 use rehop_worlds::{Fate, Stop, World};
 
 /// The shop opens at the third attempt.
 async fn ship(order: Message<u64>) -> Result<(), Failure> {
-    match (order.body(), order.attempt()) {
+    match (order.body, order.attempt()) {
         (0, _) => Err(Failure::permanent("there is no order 0")),
         (_, 1 | 2) => Err(Failure::transient("the shop is closed")),
         _ => Ok(()),
@@ -22,7 +22,7 @@ async fn ship(order: Message<u64>) -> Result<(), Failure> {
 
 /// The service, as it runs in production.
 async fn serve(stop: Stop) -> Result<(), rehop::Error> {
-    rehop::connect_until(&Settings::default(), stop).await?.consumer("orders", ship).await.map(drop)
+    Service::new(&Settings::default()).consumer("orders", ship).with_graceful_shutdown(stop).await.map(drop)
 }
 
 /// The handler is a function, and the message is built as it would come.

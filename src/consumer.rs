@@ -27,7 +27,7 @@ use crate::settings::{ConsumeSettings, Order};
 /// use rehop::{Consumer, Failure, Message, Raw};
 ///
 /// async fn archive(message: Message<Bytes>) -> Result<(), Failure> {
-///     println!("{} bytes", message.len());
+///     println!("{} bytes", message.body.len());
 ///     Ok(())
 /// }
 ///
@@ -136,7 +136,7 @@ impl<T, H, D> Consumer<T, H, D> {
     /// Declares all names of classes that [`classify`](Self::classify) and [`Failure::with_class`] give the handler's failures.
     ///
     /// The service then does not start if `retry.errors` names a class that no failure can have. `timeout`, `panic` and `error` need not
-    /// be declared, and names that contain `::` are not checked, because they are paths of Rust types. Classes in the service's own
+    /// be declared, and names of types such as `ParseIntError` and `io::Error` are not checked. Classes in the service's own
     /// `retry.errors` are checked if every consumer declares its classes. Without this, no class is checked.
     ///
     /// ```

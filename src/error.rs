@@ -18,7 +18,8 @@ crate::debug::debug_is_display!(Error);
 
 /// Why a consumer could not start.
 ///
-/// After start-up these errors are not fatal: the service logs them, reconnects, and declares and subscribes again.
+/// Its text says all of it, with what the broker or the network said, so it has no [`source`](std::error::Error::source) that would repeat this;
+/// [`Problem::cause`] leads to the error behind it. After start-up these errors are not fatal: the service logs them, reconnects, and declares and subscribes again.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,7 +44,6 @@ pub enum Error {
         /// Host and port.
         broker: String,
         /// What happened.
-        #[source]
         problem: Problem,
     },
     /// No connection could be made to any of several addresses.
@@ -58,7 +58,6 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        #[source]
         problem: Problem,
     },
     /// The broker rejected the user, the password, or the user's access to the virtual host.
@@ -71,7 +70,6 @@ pub enum Error {
         /// The user.
         user: String,
         /// What the broker said.
-        #[source]
         problem: Problem,
     },
     /// The certificates could not be used, or the broker's was not trusted.
@@ -80,12 +78,11 @@ pub enum Error {
         /// Host and port.
         broker: String,
         /// What happened.
-        #[source]
         problem: Problem,
     },
     /// A queue or exchange exists with another argument than the settings ask for. Nothing was changed.
-    #[error("{what} exists with {argument} {found} where {wanted} is needed; nothing was changed: {}{}",
-        of_namespace(argument, wanted, found), remedy(*role, argument))]
+    #[error("{what} exists with {argument} {found} where {wanted} is needed; nothing was changed: {}",
+        of_namespace(argument, wanted, found).unwrap_or_else(|| remedy(*role, argument).to_owned()))]
     Mismatch {
         /// The queue or exchange.
         what: String,
@@ -98,7 +95,6 @@ pub enum Error {
         /// What the queue is for; `None` for an exchange.
         role: Option<Role>,
         /// What the broker said.
-        #[source]
         problem: Problem,
     },
     /// The broker is too old for the way in which a queue's messages are to wait.
@@ -122,7 +118,6 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// What the broker said, with the resource and the kind of access.
-        #[source]
         problem: Problem,
     },
     /// An exchange or queue that another program declares does not exist.
@@ -133,7 +128,6 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// What the broker said.
-        #[source]
         problem: Problem,
     },
     /// A queue exists, but no node can serve it now: its node is down, or its process has stopped or does not answer.
@@ -142,7 +136,6 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// What the broker said.
-        #[source]
         problem: Problem,
     },
     /// The broker has no exchanges of the type that the strategy `delayed-exchange` needs.
@@ -154,7 +147,6 @@ pub enum Error {
         /// The exchange.
         exchange: String,
         /// What the broker said.
-        #[source]
         problem: Problem,
     },
     /// The broker refused something for another reason.
@@ -163,14 +155,12 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// What the broker said.
-        #[source]
         problem: Problem,
     },
     /// The management API, which this needs, cannot be used.
     #[error("the broker's management API is needed: {problem}; name it in broker.management_url")]
     Management {
         /// What happened; it names no credentials.
-        #[source]
         problem: Problem,
     },
     /// Wait queues that a prune had unbound and then kept could not be bound again. Messages that are to wait in them go to the stray queue.
@@ -183,7 +173,6 @@ pub enum Error {
         /// Each queue, and the exchange to which it was bound.
         bindings: Vec<String>,
         /// Why they could not be bound.
-        #[source]
         problem: Problem,
     },
     /// The broker did not answer.
@@ -203,7 +192,6 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// How it ended.
-        #[source]
         problem: Problem,
     },
 }
@@ -219,13 +207,13 @@ impl Error {
     /// Whether a delivery ended the connection, such as that of a message whose headers are larger than a frame. It comes again on the
     /// next connection.
     pub(crate) fn is_by_delivery(&self) -> bool {
-        matches!(self, Self::Lost { problem, .. } if problem.of_lapin().is_some_and(is_frame_error))
+        matches!(self, Self::Lost { problem, .. } if problem.as_lapin().is_some_and(is_frame_error))
     }
 
     /// Whether the connection cannot open a channel any more, and has to be replaced.
     #[doc(hidden)]
     pub fn is_used_up(&self) -> bool {
-        matches!(self, Self::Lost { problem, .. } if problem.of_lapin().is_some_and(is_used_up))
+        matches!(self, Self::Lost { problem, .. } if problem.as_lapin().is_some_and(is_used_up))
     }
 
     /// What is wrong in a few words, without the names of hosts and users and without the broker's text: for those who may not know
@@ -267,9 +255,9 @@ impl Error {
     pub fn of_operation(what: impl Into<String>, error: &lapin::Error) -> Self {
         let what = what.into();
         let lapin::ErrorKind::ProtocolError(answer) = error.kind() else {
-            return Self::of_end(what, error.into());
+            return Self::of_end(what, Problem::of_lapin(error));
         };
-        let (text, problem) = (answer.get_message().as_str(), Problem::from(error));
+        let (text, problem) = (answer.get_message().as_str(), Problem::of_lapin(error));
         match answer.get_id() {
             403 => Self::Permission { what, problem },
             // Only its text tells it from a queue that cannot be served: "no queue 'q' in vhost '/'" (3.10, 4.0 and 4.3).

@@ -1,6 +1,7 @@
 //! What a handler returns when it could not handle a message.
 
 mod cause;
+pub(crate) mod class;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,8 +12,9 @@ pub(crate) use cause::Classify;
 
 /// Why an attempt failed, and what should become of the message.
 ///
-/// A handler returns `Result<(), Failure>`. Any error converts into a failure with `?`, also an `anyhow::Error`, an
-/// `eyre::Report`, a `Box<dyn Error + Send + Sync>` and plain text. The queue's policy then decides how it is treated (as
+/// A handler returns `Result<(), Failure>`, or a `Result` with any error that converts into a failure: every
+/// [`Error`](std::error::Error), an `anyhow::Error`, an `eyre::Report`, a `Box<dyn Error + Send + Sync>` and plain text. `?`
+/// converts them, too. The queue's policy then decides how it is treated (as
 /// transient, unless its error classes say otherwise). The constructors below decide explicitly.
 ///
 /// A failure's text goes to the message's `rehop-errors` header, to logs and to spans. Keep payloads and credentials out of
@@ -33,16 +35,16 @@ pub(crate) use cause::Classify;
 ///     Ok(amount)
 /// }
 ///
-/// assert_eq!(charge("x").unwrap_err().class(), "core::num::error::ParseIntError");
+/// assert_eq!(charge("x").unwrap_err().class(), "ParseIntError");
 /// assert_eq!(charge("0").unwrap_err().class(), "permanent");
 /// ```
 ///
 /// # Classes
 ///
 /// The policy's `errors`, metrics and the history of a message know a failure by its class. Without a name of your own it is the
-/// Rust path of the error's type, which may change when a library is updated or code is moved. Two ways give stable names:
-/// [`with_class`](Self::with_class) where the failure is made, and [`Consumer::classify`](crate::Consumer::classify) for all
-/// errors that a queue's handler returns.
+/// name of the error's type: `ParseIntError`. A type that is called `Error` is named with its module or crate: `io::Error`. Two ways
+/// give names of your own: [`with_class`](Self::with_class) where the failure is made, and
+/// [`Consumer::classify`](crate::Consumer::classify) for all errors that a queue's handler returns.
 ///
 /// `Failure` does not implement [`std::error::Error`], so that `?` can convert every error into one.
 #[derive(Debug, Clone)]
@@ -115,7 +117,7 @@ impl Failure {
     /// Gives the failure the text of this error and its sources. The class stays.
     pub fn with_source<E: Into<Box<dyn Error + Send + Sync>>>(mut self, error: E) -> Self {
         let cause = Cause::boxed(error);
-        self.message = chain_of(cause.error());
+        self.message = with_sources(cause.error());
         self.cause = Some(cause);
         self
     }
@@ -132,8 +134,8 @@ impl Failure {
         self
     }
 
-    /// Sets the class that the policy's `errors` and the metrics know this failure by. By default it is the Rust path of the
-    /// error's type. For plain text, and for errors whose type says nothing (`anyhow::Error`, `eyre::Report`, `Box<dyn Error>`), it
+    /// Sets the class that the policy's `errors` and the metrics know this failure by. By default it is the name of
+    /// the error's type. For plain text, and for errors whose type says nothing (`anyhow::Error`, `eyre::Report`, `Box<dyn Error>`), it
     /// is the constructor's name, or `error` if the failure comes from `?`.
     ///
     /// Each class is a value of a metric's attribute, so there should be few. Never put an id or a text of the message in it.
@@ -241,32 +243,23 @@ impl Failure {
     }
 
     fn new<E: Into<Box<dyn Error + Send + Sync>>>(kind: Kind, plain: &'static str, error: E) -> Self {
-        Self::of(kind, class_of::<E>(plain), Cause::boxed(error))
+        Self::of(kind, class::of_type::<E>(plain), Cause::boxed(error))
     }
 
-    fn of(kind: Kind, class: &'static str, cause: Cause) -> Self {
-        let (class, message) = (Cow::Borrowed(class), chain_of(cause.error()));
+    fn of(kind: Kind, class: Cow<'static, str>, cause: Cause) -> Self {
+        let message = with_sources(cause.error());
         Self { kind, class, is_named: false, message, cause: Some(cause), after: None }
     }
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>> + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::of(Kind::Unclassified, class_of::<E>("error"), Cause::of(error))
-    }
-}
-
-/// The class of errors of this type: its Rust path, unless that says nothing about the error.
-fn class_of<E>(plain: &'static str) -> &'static str {
-    match std::any::type_name::<E>() {
-        "&str" | "alloc::string::String" | "anyhow::Error" | "eyre::Report" => plain,
-        name if name.starts_with("alloc::boxed::Box<dyn") || name.starts_with("alloc::borrow::Cow<") => plain,
-        name => name,
+        Self::of(Kind::Unclassified, class::of_type::<E>("error"), Cause::of(error))
     }
 }
 
 /// The text of an error and of its sources, each only once: many errors print their source already.
-fn chain_of(error: &dyn Error) -> String {
+pub(crate) fn with_sources(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -11,6 +11,8 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::TryFutureExt as _;
+
 use crate::decode::{Decode, DecodeError};
 use crate::failure::{Classify, Failure};
 use crate::message::{Delivery, Message, Source};
@@ -22,8 +24,27 @@ pub use state::with_state;
 
 /// Handles the messages of one queue: one async function.
 ///
-/// Every `Fn(Message<T>) -> impl Future<Output = Result<(), Failure>>` is a handler. For a function that also takes a state, such
-/// as a connection pool, see [`with_state`]. A type of your own may implement it as well:
+/// Every async function from a `Message<T>` to a `Result<(), E>` is a handler, if `E` converts into a [`Failure`]: an error of your
+/// own, `anyhow::Error`, `Box<dyn Error + Send + Sync>`, or `Failure` itself. For a function that also takes a state, such as a
+/// connection pool, see [`with_state`].
+///
+/// ```
+/// # use rehop::{Consumer, Failure, Message};
+/// async fn check(amount: Message<String>) -> Result<(), std::num::ParseIntError> {
+///     amount.body.parse::<u32>().map(drop)
+/// }
+/// let consumer = Consumer::new("amounts", check);
+/// # let _ = consumer;
+///
+/// // A closure has to name the type of its error, unless it calls a function that does.
+/// let consumer = Consumer::new("logs", |line: Message<String>| async move {
+///     println!("{}", line.body);
+///     Ok::<_, Failure>(())
+/// });
+/// # let _ = consumer;
+/// ```
+///
+/// A type of your own may implement it as well:
 ///
 /// ```
 /// use rehop::{Failure, Handler, Message};
@@ -43,7 +64,7 @@ pub use state::with_state;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not handle a `Message<{T}>`",
     label = "not a handler",
-    note = "a handler is an async function from a `Message<T>` to a `Result<(), Failure>`",
+    note = "a handler is an async function from a `Message<T>` to a `Result<(), E>` whose error converts into a `Failure`",
     note = "a function that also takes a state becomes a handler by `rehop::with_state(state, function)`"
 )]
 pub trait Handler<T>: Send + Sync + 'static {
@@ -51,13 +72,14 @@ pub trait Handler<T>: Send + Sync + 'static {
     fn handle(&self, message: Message<T>) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-impl<T, F, R> Handler<T> for F
+impl<T, F, R, E> Handler<T> for F
 where
     F: Fn(Message<T>) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), Failure>> + Send,
+    R: Future<Output = Result<(), E>> + Send,
+    E: Into<Failure>,
 {
     fn handle(&self, message: Message<T>) -> impl Future<Output = Result<(), Failure>> + Send {
-        self(message)
+        self(message).map_err(Into::into)
     }
 }
 

@@ -9,8 +9,8 @@
 //!     amount: String,
 //! }
 //!
-//! async fn charge(order: &Order) -> Result<(), Failure> {
-//!     let amount: u32 = order.amount.parse()?; // any error is retried as configured
+//! async fn charge(order: Message<Order>) -> Result<(), Failure> {
+//!     let amount: u32 = order.body.amount.parse()?; // any error is retried as configured
 //!     if amount == 0 {
 //!         return Err(Failure::permanent("the amount is zero")); // parked now
 //!     }
@@ -20,10 +20,8 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
 //! let settings = Settings::load()?;
-//! let summary = rehop::connect_until(&settings, shutdown)
-//!     .await?
-//!     .consumer("orders", |order: Message<Order>| async move { charge(&order).await })
-//!     .await?;
+//! let summary =
+//!     rehop::Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
 //! println!("{summary}");
 //! # Ok(()) }
 //! ```
@@ -67,7 +65,7 @@
 //!
 //! # Where to read on
 //!
-//! [`connect_until`] and [`Service`] run a service, [`Failure`] is what handlers return, [`Message`] what they get, and [`Publisher`]
+//! [`Service`] consumes queues, [`Failure`] is what handlers return, [`Message`] what they get, and [`Publisher`]
 //! publishes. [`Settings`] has the layers of settings, [`telemetry`] traces and metrics.
 //!
 //! Pages: [tutorial](docs::tutorial), [cookbook](docs::cookbook), [questions, by symptom](docs::faq), [how it works](docs::architecture),
@@ -156,7 +154,7 @@ pub use retry::decision::Reason;
 pub use retry::ledger::ErrorRecord;
 pub use retry::outcome::Outcome;
 pub use retry::policy::RetryPolicy;
-pub use service::{Service, connect, connect_until};
+pub use service::Service;
 pub use settings::{Settings, SettingsError};
 pub use signals::shutdown_signal;
 pub use status::{ConnectionStatus, QueueStatus, Status};

@@ -4,7 +4,6 @@ mod delivery;
 mod header_value;
 mod source;
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,19 +25,18 @@ pub(crate) use source::Source;
 
 /// A message as its handler gets it: the decoded body, and everything that came with it.
 ///
-/// It dereferences to its body.
-///
 /// ```
 /// # use rehop::{Failure, Message};
 /// # #[derive(serde::Deserialize)] struct Order { id: u64 }
 /// async fn ship(order: Message<Order>) -> Result<(), Failure> {
-///     println!("attempt {} for order {}, sent to {:?}", order.attempt(), order.id, order.routing_key());
+///     println!("attempt {} for order {}, sent to {:?}", order.attempt(), order.body.id, order.routing_key());
 ///     Ok(())
 /// }
 /// ```
 #[derive(Debug)]
 pub struct Message<T> {
-    body: T,
+    /// The decoded body.
+    pub body: T,
     delivery: Arc<Delivery>,
     source: Arc<Source>,
 }
@@ -46,16 +44,6 @@ pub struct Message<T> {
 impl<T> Message<T> {
     pub(crate) fn new(body: T, delivery: Arc<Delivery>, source: Arc<Source>) -> Self {
         Self { body, delivery, source }
-    }
-
-    /// The decoded body.
-    pub fn body(&self) -> &T {
-        &self.body
-    }
-
-    /// The decoded body, owned.
-    pub fn into_body(self) -> T {
-        self.body
     }
 
     /// The bytes of the body, as they came.
@@ -71,7 +59,7 @@ impl<T> Message<T> {
     /// The most attempts that the queue's policy allows a message: see
     /// [`RetryPolicy::max_attempts`](crate::RetryPolicy::max_attempts). Deliveries that ended in a crash come on top, so
     /// [`attempt`](Self::attempt) can be higher.
-    pub fn max_attempts(&self) -> u64 {
+    pub fn max_attempts(&self) -> u32 {
         self.source.policy.max_attempts()
     }
 
@@ -86,9 +74,9 @@ impl<T> Message<T> {
     /// # async fn send(_: &str) -> Result<(), std::io::Error> { Ok(()) }
     /// # async fn tell_support(_: &str) {}
     /// async fn notify(address: Message<String>) -> Result<(), Failure> {
-    ///     if let Err(error) = send(&address).await {
+    ///     if let Err(error) = send(&address.body).await {
     ///         if address.is_last_attempt() {
-    ///             tell_support(&address).await;
+    ///             tell_support(&address.body).await;
     ///         }
     ///         return Err(error.into());
     ///     }
@@ -240,14 +228,6 @@ impl RetryPolicy {
     pub fn outcome_of<T>(&self, message: &Message<T>, result: &Result<(), Failure>) -> Outcome {
         let now = Timestamp::now();
         Outcome::of(decide(self, &message.delivery.ledger, result, now, None, Draw::MIDDLE), now)
-    }
-}
-
-impl<T> Deref for Message<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.body
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Fuse};
 use serde::de::DeserializeOwned;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -26,100 +26,46 @@ use crate::decode::Decode;
 use crate::error::Error;
 use crate::handler::{AnyHandler, Handler};
 use crate::publish::CopyPublisher;
-use crate::settings::{QueueConfig, Resolved, Settings};
+use crate::settings::{QueueConfig, Resolved, Settings, SettingsError};
 use crate::shutdown::Shutdown;
 use crate::status::Status;
 use crate::telemetry::metrics::Instruments;
 use crate::topology::{self, Names, Topology};
 
-/// Connects to the broker, and returns a service that takes handlers. It opens two connections, because an alarm would block acks on a
-/// connection that publishes (3.10, 4.0 and 4.3).
-///
-/// A signal does not interrupt it; use [`connect_until`] for that.
-///
-/// # Errors
-///
-/// When the settings contradict themselves, when the broker refuses the login, or when it is unreachable for longer than
-/// `broker.startup_timeout`.
-pub async fn connect(settings: &Settings) -> Result<Service, Error> {
-    let service = Service::unconnected(settings)?;
-    reach(&service.consuming, &service.publishing).await?;
-    Ok(service)
-}
-
-/// As [`connect`], with a future that stops the service, also while it connects. So a service whose broker is away ends at SIGTERM, and
-/// not after `broker.startup_timeout`.
-///
-/// The service has this future for its [graceful shutdown](Service::with_graceful_shutdown). If it completes before the broker was reached,
-/// the service that is returned takes no message: it ends as soon as it is awaited, with an empty summary.
-///
-/// ```no_run
-/// # use rehop::{Failure, Message};
-/// # async fn charge(_: Message<String>) -> Result<(), Failure> { Ok(()) }
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// let shutdown = rehop::shutdown_signal();
-/// let settings = rehop::Settings::load()?;
-/// let summary = rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
-/// println!("{summary}");
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-///
-/// As [`connect`].
-pub async fn connect_until(
-    settings: &Settings,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<Service, Error> {
-    let mut service = Service::unconnected(settings)?;
-    let mut shutdown = shutdown.boxed();
-    let reached = tokio::select! {
-        biased;
-        () = &mut shutdown => None,
-        reached = reach(&service.consuming, &service.publishing) => Some(reached),
-    };
-    match reached {
-        Some(reached) => {
-            reached?;
-            service.shutdown = Some(shutdown);
-        }
-        None => service.is_stopped = true,
-    }
-    Ok(service)
-}
-
-/// It borrows the links alone: a service cannot be shared between threads, so a future that borrows it could not be spawned.
+/// Opens both connections.
 async fn reach(consuming: &Link, publishing: &Link) -> Result<(), Error> {
     consuming.start().await?;
     publishing.start().await.map(drop)
 }
 
-/// A connected service. Give it handlers, then await it.
+/// A service that consumes queues. Give it handlers and a future that stops it, then await it.
 ///
 /// ```no_run
-/// # use rehop::{Failure, Message};
+/// # use rehop::Message;
 /// # #[derive(serde::Deserialize)] struct Order { id: u64 }
-/// # async fn charge(_: &Order) -> Result<(), std::io::Error> { Ok(()) }
+/// # async fn charge(_: Message<Order>) -> Result<(), std::io::Error> { Ok(()) }
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let shutdown = rehop::shutdown_signal();
 /// let settings = rehop::Settings::load()?;
-/// let summary = rehop::connect_until(&settings, shutdown)
-///     .await?
-///     .consumer("orders", |order: Message<Order>| async move { Ok(charge(&order).await?) })
-///     .await?;
+/// let summary =
+///     rehop::Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
 /// println!("{summary}");
 /// # Ok(()) }
 /// ```
+///
+/// # Errors
+///
+/// Awaiting it fails when the settings contradict themselves, when the broker refuses the login, when it cannot be reached within
+/// `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. Later losses of the connection are no
+/// error: the service connects again.
 #[must_use = "nothing is consumed until it is awaited"]
 pub struct Service {
-    resolved: Resolved,
+    resolved: Result<Resolved, SettingsError>,
     consuming: Arc<Link>,
     publishing: Arc<Link>,
     consumers: Vec<AnyConsumer>,
     status: Status,
     shutdown: Option<BoxFuture<'static, ()>>,
-    /// It was told to stop before the broker was reached.
-    is_stopped: bool,
 }
 
 impl std::fmt::Debug for Service {
@@ -130,12 +76,13 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    fn unconnected(settings: &Settings) -> Result<Self, Error> {
-        let resolved = settings.resolve()?;
+    /// A service with these settings, and without queues. It connects when it is awaited, by two connections, because an alarm would block
+    /// acks on a connection that publishes (3.10, 4.0 and 4.3).
+    pub fn new(settings: &Settings) -> Self {
         let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));
         let (consuming, publishing) = (link("consuming"), link("publishing"));
         let status = Status::new(&consuming, &publishing);
-        Ok(Self { resolved, consuming, publishing, consumers: Vec::new(), status, shutdown: None, is_stopped: false })
+        Self { resolved: settings.resolve(), consuming, publishing, consumers: Vec::new(), status, shutdown: None }
     }
 
     /// Consumes a queue as the settings say. Bodies are JSON.
@@ -162,8 +109,8 @@ impl Service {
 
     /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal): consuming ends, messages that no handler
     /// has seen are handed back, and running handlers may finish within `shutdown.grace`, of which the last fifth, 2 s at most, is for
-    /// closing. Without it the service runs until its task is dropped. It takes the place of the one that was given to [`connect_until`],
-    /// unless that one completed while `connect_until` was connecting.
+    /// closing. If the broker has not been reached by then, the service ends at once, with an empty summary. Without this the service
+    /// runs until its task is dropped.
     pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
         self.shutdown = Some(shutdown.boxed());
         self
@@ -175,14 +122,20 @@ impl Service {
     }
 
     async fn run(self) -> Result<Summary, Error> {
-        let Self { resolved, consuming, publishing, consumers, status, shutdown: requested, is_stopped } = self;
+        let Self { resolved, consuming, publishing, consumers, status, shutdown } = self;
+        let resolved = resolved?;
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);
         let plans = plan(&resolved, &names, consumers)?;
-        if is_stopped {
-            // One of them may have been opened.
-            tokio::join!(consuming.close(), publishing.close());
-            return Ok(Summary::default());
+        let mut requested = shutdown.unwrap_or_else(|| std::future::pending().boxed()).fuse();
+        tokio::select! {
+            biased;
+            () = &mut requested => {
+                // One of them may have been opened.
+                tokio::join!(consuming.close(), publishing.close());
+                return Ok(Summary::default());
+            }
+            reached = reach(&consuming, &publishing) => reached?,
         }
         let configs: Vec<_> = plans.iter().map(|plan| plan.config.clone()).collect();
         let (shutdown, instruments) = (Shutdown::new(settings.shutdown.grace), Instruments::new());
@@ -229,7 +182,7 @@ impl Service {
             keeper.watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked).await;
         });
         background.spawn(log_counts(failure_logs.clone()));
-        let ended = supervise(&mut workers, publishing_task, &shutdown, requested, &intake, &summary).await;
+        let ended = supervise(&mut workers, publishing_task, &shutdown, &mut requested, &intake, &summary).await;
         background.shutdown().await;
         failure_logs.iter().for_each(|log| log.end());
         drop(aborted);
@@ -276,17 +229,16 @@ async fn supervise(
     workers: &mut JoinSet<Result<(), Error>>,
     publishing_task: JoinHandle<()>,
     shutdown: &Shutdown,
-    requested: Option<BoxFuture<'static, ()>>,
+    requested: &mut Fuse<BoxFuture<'static, ()>>,
     intake: &Intake,
     summary: &LiveSummary,
 ) -> Result<(), Error> {
-    let mut requested = requested.unwrap_or_else(|| std::future::pending().boxed()).fuse();
     let mut publishing_task = publishing_task.fuse();
     let mut ended = Ok(());
     loop {
         tokio::select! {
             biased;
-            () = &mut requested => shutdown.request(),
+            () = &mut *requested => shutdown.request(),
             () = shutdown.over() => {
                 let unfinished = intake.running_in_all() as u64;
                 // Workers add their own unfinished deliveries, so they must have ended before this takes the maximum.
@@ -321,6 +273,7 @@ mod tests {
         workers.spawn(std::future::pending());
         let publishing_task = tokio::spawn(async { panic!("a fault of rehop's own") });
         let (shutdown, (intake, _)) = (Shutdown::new(std::time::Duration::from_secs(30)), Intake::new([]));
-        let _ = supervise(&mut workers, publishing_task, &shutdown, None, &intake, &LiveSummary::default()).await;
+        let mut never = std::future::pending().boxed().fuse();
+        let _ = supervise(&mut workers, publishing_task, &shutdown, &mut never, &intake, &LiveSummary::default()).await;
     }
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 
 /// Completes at the first SIGINT or SIGTERM that comes after this call; on other systems than Unix, at Ctrl-C. Made for
-/// [`connect_until`](crate::connect_until): terminals send SIGINT, while Kubernetes, Docker and systemd send SIGTERM. A process that
+/// [`Service::with_graceful_shutdown`](crate::Service::with_graceful_shutdown): terminals send SIGINT, while Kubernetes, Docker and systemd send SIGTERM. A process that
 /// SIGTERM kills leaves its messages to the broker, which counts this against each of them.
 ///
 /// From this call on these signals no longer end the process, and later ones are ignored. `shutdown.grace` bounds how long the
@@ -18,7 +18,7 @@ use std::io;
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let shutdown = rehop::shutdown_signal();
 /// let settings = rehop::Settings::load()?;
-/// rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
+/// rehop::Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -37,7 +37,7 @@ use std::io;
 ///     done = migrate() => done?,
 /// }
 /// let settings = rehop::Settings::load()?;
-/// rehop::connect_until(&settings, shutdown).await?.consumer("orders", charge).await?;
+/// rehop::Service::new(&settings).consumer("orders", charge).with_graceful_shutdown(shutdown).await?;
 /// # Ok(()) }
 /// ```
 ///

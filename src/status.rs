@@ -13,9 +13,8 @@ use crate::timestamp::Timestamp;
 /// ```no_run
 /// # use rehop::{Failure, Message};
 /// # async fn run(settings: rehop::Settings) -> Result<(), Box<dyn std::error::Error>> {
-/// let service = rehop::connect(&settings)
-///     .await?
-///     .consumer("orders", |order: Message<u64>| async move { Ok::<_, Failure>(println!("{}", *order)) });
+/// let service = rehop::Service::new(&settings)
+///     .consumer("orders", |order: Message<u64>| async move { Ok::<_, Failure>(println!("{}", order.body)) });
 /// let status = service.status();
 /// tokio::spawn(async move {
 ///     loop {

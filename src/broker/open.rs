@@ -71,7 +71,7 @@ pub(super) async fn open(
         return Err(Error::Timeout { what: format!("connecting to {address}"), limit });
     };
     result.map_err(|error| {
-        let problem = Problem::from(&error);
+        let problem = Problem::of_lapin(&error);
         match error.kind() {
             ErrorKind::ProtocolError(answer) if [403, 530].contains(&answer.get_id()) => {
                 Error::Login { broker: address, user, problem }

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use futures_util::FutureExt as _;
 use opentelemetry::trace::FutureExt as _;
+use tracing::Instrument as _;
 
 use crate::clock;
 use crate::consume::attempt::{Attempt, Unacked};
@@ -19,6 +20,7 @@ use crate::random::random;
 use crate::retry::decision::{Decision, Reason, decide, decide_before};
 use crate::retry::ledger::Wait;
 use crate::retry::outcome::Outcome;
+use crate::telemetry::handler_span::handler_span;
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wait::jitter::Draw;
@@ -85,10 +87,11 @@ impl Attempt {
         self.context.handler.prepare(&self.delivery, &self.context.source)
     }
 
-    /// Runs the handler with its time limit, inside the attempt's span. A panic is a failure of this message alone, even when a
+    /// Runs the handler with its time limit, inside the attempt's spans. A panic is a failure of this message alone, even when a
     /// handler that has run out of time panics while it is dropped. It may leave the handler's own state half changed.
     async fn handle(&self, handler: HandlerFuture) -> Result<(), Failure> {
         let (started, limit) = (clock::now(), self.context.config.handler_timeout);
+        let handler = handler.instrument(handler_span(&self.context.config.queue, &self.chain.id, &self.delivery));
         let in_time =
             async { tokio::time::timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit))) };
         let caught = AssertUnwindSafe(in_time).catch_unwind().with_context(self.span.context().clone()).await;

@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
             match item {
                 None => break Ok(false),
                 Some(Some(Ok(incoming))) => self.arrived.push(incoming),
-                Some(Some(Err(error))) => break Err(self.lost_by(Problem::from(&error))),
+                Some(Some(Err(error))) => break Err(self.lost_by(Problem::of_lapin(&error))),
                 Some(None) => break Ok(true),
             }
             item = self.subscriptions.next().now_or_never();
@@ -356,7 +356,7 @@ impl<'a> Session<'a> {
     /// What the subscriptions say about the end of the channel.
     fn told(&mut self) -> Option<Error> {
         let told = self.subscriptions.error()?;
-        Some(self.lost_by(Problem::from(&told)))
+        Some(self.lost_by(Problem::of_lapin(&told)))
     }
 
     /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,

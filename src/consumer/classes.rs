@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::AnyConsumer;
+use crate::failure::class::is_of_type;
 use crate::settings::{Settings, SettingsError};
 
 /// Classes that rehop gives failures without a name of their own.
@@ -42,10 +43,8 @@ fn known<'a>(
     declared: &BTreeSet<&'static str>,
     key: &str,
 ) -> Result<(), SettingsError> {
-    let mut unknown = named.filter(|class| {
-        let is_type_path = class.contains("::");
-        !(is_type_path || declared.contains(class.as_str()) || ALWAYS.contains(&class.as_str()))
-    });
+    let mut unknown = named
+        .filter(|class| !(is_of_type(class) || declared.contains(class.as_str()) || ALWAYS.contains(&class.as_str())));
     let Some(class) = unknown.next() else { return Ok(()) };
     let possible: BTreeSet<_> = declared.iter().copied().chain(ALWAYS).collect();
     let possible = possible.into_iter().collect::<Vec<_>>().join(", ");
@@ -112,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn classes_of_our_own_and_paths_of_types_are_always_possible() {
-        for class in ["error", "panic", "timeout", "sqlx::Error"] {
+    fn classes_of_our_own_and_names_of_types_are_always_possible() {
+        for class in ["error", "panic", "timeout", "sqlx::Error", "ParseIntError"] {
             let settings = Settings { retry: naming(class), ..Settings::default() };
             assert_eq!(unknown(&settings, &[declaring("a", &[])]), None, "{class}");
         }

@@ -24,14 +24,14 @@ pub(super) fn inequivalent(text: &str) -> Option<(String, String, String, String
 
 /// A queue's dead-letter exchange tells which namespace declared the queue. A service whose namespace is its program's name gets
 /// another one when the program is renamed, or when the tool declares for it.
-pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> String {
+pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> Option<String> {
     let namespace = |exchange: &str| namespace_of(exchange.trim_matches('\'')).map(str::to_owned);
     match (argument, namespace(found), namespace(wanted)) {
-        ("x-dead-letter-exchange", Some(found), Some(wanted)) if found != wanted => format!(
-            "the queue belongs to namespace {found:?}, and this is namespace {wanted:?}; the default is the program's name, so if \
-             the service is the same, set namespace = {found:?}; otherwise "
-        ),
-        _ => String::new(),
+        ("x-dead-letter-exchange", Some(found), Some(wanted)) if found != wanted => Some(format!(
+            "the queue belongs to namespace {found:?}, and this is namespace {wanted:?}. If the service is the same, set namespace = \
+             {found:?}; the default is the program's name. Another service needs queues of its own"
+        )),
+        _ => None,
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_queue_of_another_namespace_is_recognised_by_its_dead_letter_exchange() {
-        let text = of_namespace("x-dead-letter-exchange", "'billing.park'", "'orders.park'");
+        let text = of_namespace("x-dead-letter-exchange", "'billing.park'", "'orders.park'").unwrap();
         assert!(
             text.contains("belongs to namespace \"orders\"") && text.contains("set namespace = \"orders\""),
             "{text}"
@@ -111,7 +111,7 @@ mod tests {
             ("x-dead-letter-exchange", "'billing.park'", "none"),
             ("x-delivery-limit", "'5'", "'3'"),
         ] {
-            assert_eq!(of_namespace(argument, wanted, found), "", "{argument} {found}");
+            assert_eq!(of_namespace(argument, wanted, found), None, "{argument} {found}");
         }
     }
 

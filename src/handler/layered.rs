@@ -33,7 +33,7 @@ use crate::message::Message;
 /// use tower::timeout::TimeoutLayer;
 ///
 /// async fn charge(seconds: Message<u64>) -> Result<(), Failure> {
-///     tokio::time::sleep(Duration::from_secs(*seconds)).await;
+///     tokio::time::sleep(Duration::from_secs(seconds.body)).await;
 ///     Err(Failure::permanent("the amount is zero"))
 /// }
 ///

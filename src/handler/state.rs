@@ -20,7 +20,7 @@ use crate::message::Message;
 /// }
 ///
 /// async fn charge(amount: Message<u32>, limits: Arc<Limits>) -> Result<(), Failure> {
-///     if *amount > limits.most {
+///     if amount.body > limits.most {
 ///         return Err(Failure::permanent("above the limit"));
 ///     }
 ///     Ok(())
@@ -39,22 +39,38 @@ use crate::message::Message;
 /// # }
 /// ```
 ///
-/// A closure works as well: `with_state(pool, |order: Message<Order>, pool| async move { … })`. A handler with several states takes
-/// a struct or a tuple of them.
+/// A closure works as well: `with_state(pool, |order: Message<Order>, pool| async move { … })`.
+///
+/// Several states are a tuple, which the function takes apart:
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use rehop::{Consumer, Failure, Message, with_state};
+/// # struct Bank; struct Mail;
+/// async fn charge(amount: Message<u32>, (bank, mail): (Arc<Bank>, Arc<Mail>)) -> Result<(), Failure> {
+///     # let _ = (amount, bank, mail);
+///     Ok(())
+/// }
+///
+/// let (bank, mail) = (Arc::new(Bank), Arc::new(Mail));
+/// let consumer = Consumer::new("charges", with_state((bank, mail), charge));
+/// # let _ = consumer;
+/// ```
 ///
 /// A state that cannot be shared between threads does not compile:
 ///
 /// ```compile_fail
 /// # use rehop::{Message, with_state};
 /// let state = std::rc::Rc::new(1); // `Rc<i32>` cannot be sent between threads safely
-/// let handler = with_state(state, |_: Message<String>, _| async { Ok(()) });
+/// let handler = with_state(state, |_: Message<String>, _| async { Ok::<_, rehop::Failure>(()) });
 /// # rehop::Consumer::new("queue", handler);
 /// ```
-pub fn with_state<T, S, F, R>(state: S, handler: F) -> impl Handler<T>
+pub fn with_state<T, S, F, R, E>(state: S, handler: F) -> impl Handler<T>
 where
     S: Clone + Send + Sync + 'static,
     F: Fn(Message<T>, S) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), Failure>> + Send,
+    R: Future<Output = Result<(), E>> + Send,
+    E: Into<Failure>,
 {
     move |message| handler(message, state.clone())
 }

@@ -110,21 +110,46 @@ impl<'a> From<&'a str> for HeaderValue<'a> {
     }
 }
 
+impl<'a> From<&'a String> for HeaderValue<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for HeaderValue<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
 impl From<bool> for HeaderValue<'_> {
     fn from(value: bool) -> Self {
         Self::Bool(value)
     }
 }
 
-impl From<i32> for HeaderValue<'_> {
-    fn from(value: i32) -> Self {
-        Self::Int(value.into())
+/// Every integer that an `i64` holds.
+macro_rules! from_integers {
+    ($($integer:ty)*) => {$(
+        impl From<$integer> for HeaderValue<'_> {
+            fn from(value: $integer) -> Self {
+                Self::Int(value.into())
+            }
+        }
+    )*};
+}
+
+from_integers!(i8 u8 i16 u16 i32 u32 i64);
+
+impl From<f32> for HeaderValue<'_> {
+    fn from(value: f32) -> Self {
+        Self::Float(value.into())
     }
 }
 
-impl From<i64> for HeaderValue<'_> {
-    fn from(value: i64) -> Self {
-        Self::Int(value)
+impl From<f64> for HeaderValue<'_> {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
     }
 }
 

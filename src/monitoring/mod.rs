@@ -11,7 +11,7 @@
 //! # async fn handle(_: Message<u64>) -> Result<(), Failure> { Ok(()) }
 //! # async fn run(settings: rehop::Settings) -> Result<(), Box<dyn std::error::Error>> {
 //! let monitoring = rehop::monitoring::start("orders", "127.0.0.1:9464").await?;
-//! let service = rehop::connect(&settings).await?.consumer("orders", handle);
+//! let service = rehop::Service::new(&settings).consumer("orders", handle);
 //! monitoring.watch(service.status());
 //! service.await?;
 //! # Ok(()) }
@@ -82,7 +82,7 @@ pub async fn start(service: &str, address: &str) -> Result<Monitoring, ListenErr
 ///
 /// When the address cannot be listened on, for instance because its port is taken.
 pub async fn listen(address: &str) -> Result<Monitoring, ListenError> {
-    let failed = |source| ListenError::Listen { address: address.to_owned(), source };
+    let failed = |error| ListenError::Listen { address: address.to_owned(), error };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let status = Arc::<OnceLock<Status>>::default();
@@ -104,12 +104,12 @@ pub fn record_metrics(service: &str) -> Result<(), ListenError> {
 #[non_exhaustive]
 pub enum ListenError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", advice(source))]
+    #[error("cannot listen on {address}: {error}{}", advice(error))]
     Listen {
         /// The address.
         address: String,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// Metrics cannot be recorded.
     #[error("cannot record metrics for /metrics: {problem}; they can be set up once in a process")]

@@ -25,7 +25,6 @@ pub enum PublishError {
         /// The exchange.
         exchange: String,
         /// What the broker said.
-        #[source]
         problem: Problem,
     },
     /// The broker refused the message, as a full queue does.
@@ -95,7 +94,7 @@ impl PublishError {
     pub(super) fn of_operation(exchange: &str, what: &str, error: &lapin::Error) -> Self {
         // Alike on 3.10, 4.0 and 4.3.
         if describe(error).starts_with("NOT_FOUND - no exchange ") {
-            return Self::NoExchange { exchange: exchange.to_owned(), problem: error.into() };
+            return Self::NoExchange { exchange: exchange.to_owned(), problem: Problem::of_lapin(error) };
         }
         Error::of_operation(what, error).into()
     }

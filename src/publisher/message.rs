@@ -31,11 +31,18 @@ pub struct Publish {
     body: Bytes,
     id: String,
     content_type: Option<String>,
+    content_encoding: Option<String>,
     correlation_id: Option<String>,
+    reply_to: Option<String>,
     kind: Option<String>,
+    app_id: Option<String>,
+    priority: Option<u8>,
     deadline: Option<Timestamp>,
     headers: BTreeMap<String, AMQPValue>,
 }
+
+/// Sets a property that is a text.
+type SetText = fn(BasicProperties, ShortString) -> BasicProperties;
 
 /// A message as it is sent.
 #[derive(Debug)]
@@ -55,8 +62,12 @@ impl Publish {
             body: Bytes::new(),
             id: format!("{:032x}", random::<u128>()),
             content_type: None,
+            content_encoding: None,
             correlation_id: None,
+            reply_to: None,
             kind: None,
+            app_id: None,
+            priority: None,
             deadline: None,
             headers: BTreeMap::new(),
         }
@@ -88,6 +99,12 @@ impl Publish {
         self
     }
 
+    /// The `content_encoding` property, such as `gzip`. It says what the body is; nothing is compressed.
+    pub fn content_encoding(mut self, encoding: impl Into<String>) -> Self {
+        self.content_encoding = Some(encoding.into());
+        self
+    }
+
     /// The `message_id` property: the same for each copy of one message, so that a consumer can recognise duplicates. The default
     /// is a random id.
     pub fn message_id(mut self, id: impl Into<String>) -> Self {
@@ -101,9 +118,28 @@ impl Publish {
         self
     }
 
+    /// The `reply_to` property: the queue for an answer.
+    pub fn reply_to(mut self, queue: impl Into<String>) -> Self {
+        self.reply_to = Some(queue.into());
+        self
+    }
+
     /// The `type` property.
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.kind = Some(kind.into());
+        self
+    }
+
+    /// The `app_id` property: the application that publishes.
+    pub fn app_id(mut self, id: impl Into<String>) -> Self {
+        self.app_id = Some(id.into());
+        self
+    }
+
+    /// The `priority` property. A classic queue with `x-max-priority` obeys it, and a quorum queue from RabbitMQ 4.0 on prefers
+    /// messages above 4.
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = Some(priority);
         self
     }
 
@@ -159,14 +195,21 @@ impl Publish {
             .with_delivery_mode(2)
             .with_message_id(short("the message id", self.id)?)
             .with_headers(FieldTable::from(table));
-        if let Some(content_type) = self.content_type {
-            properties = properties.with_content_type(short("the content type", content_type)?);
+        let texts: [(_, _, SetText); 6] = [
+            ("the content type", self.content_type, BasicProperties::with_content_type),
+            ("the content encoding", self.content_encoding, BasicProperties::with_content_encoding),
+            ("the correlation id", self.correlation_id, BasicProperties::with_correlation_id),
+            ("the queue to reply to", self.reply_to, BasicProperties::with_reply_to),
+            ("the type", self.kind, BasicProperties::with_type),
+            ("the application's id", self.app_id, BasicProperties::with_app_id),
+        ];
+        for (what, text, set) in texts {
+            if let Some(text) = text {
+                properties = set(properties, short(what, text)?);
+            }
         }
-        if let Some(id) = self.correlation_id {
-            properties = properties.with_correlation_id(short("the correlation id", id)?);
-        }
-        if let Some(kind) = self.kind {
-            properties = properties.with_type(short("the type", kind)?);
+        if let Some(priority) = self.priority {
+            properties = properties.with_priority(priority);
         }
         // The broker would close the connection, and with it whatever else is being published.
         let (bytes, limit) = (properties_size(&properties), room.to_wait());
@@ -198,6 +241,7 @@ mod tests {
     fn a_message_is_written_with_its_deadline_and_the_current_trace_context() {
         let message = Publish::to_queue("orders").header("traceparent", "old").header("tenant", "a");
         let message = message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).kind("Order");
+        let message = message.content_encoding("gzip").reply_to("answers").app_id("shop").priority(9);
         let id = message.id().to_owned();
         let written = message.write("deadline", vec![("traceparent", "new".to_owned())], NOW, Room::DEFAULT).unwrap();
         let headers = written.properties.headers().as_ref().unwrap().inner();
@@ -206,7 +250,17 @@ mod tests {
         assert_eq!(headers["deadline"], AMQPValue::LongLongInt(1_700_000_001_000));
         assert_eq!(headers["traceparent"], AMQPValue::LongString("new".into()));
         assert_eq!(written.properties.message_id().as_ref().unwrap().as_str(), id);
-        assert_eq!(*written.properties.delivery_mode(), Some(2));
+        assert_eq!((*written.properties.delivery_mode(), *written.properties.priority()), (Some(2), Some(9)));
+        let properties = &written.properties;
+        for (text, expected) in [
+            (properties.content_type(), "application/json"),
+            (properties.content_encoding(), "gzip"),
+            (properties.reply_to(), "answers"),
+            (properties.kind(), "Order"),
+            (properties.app_id(), "shop"),
+        ] {
+            assert_eq!(text.as_ref().map(ShortString::as_str), Some(expected));
+        }
         assert_eq!(
             (written.exchange.as_str(), written.routing_key.as_str(), &*written.body),
             ("", "orders", &b"7"[..])
@@ -237,6 +291,7 @@ mod tests {
         check(Publish::to_queue(&long), "the routing key has 256 bytes, and may have 255");
         check(Publish::to(&long, ""), "the exchange's name has 256 bytes, and may have 255");
         check(message().message_id(&long), "the message id has 256 bytes, and may have 255");
+        check(message().reply_to(&long), "the queue to reply to has 256 bytes, and may have 255");
         check(message().header(&long, ""), "a header's name has 256 bytes, and may have 255");
         let large = || message().header("h", &*"x".repeat(200_000));
         let error = large().write("e", Vec::new(), NOW, Room::DEFAULT).unwrap_err().to_string();

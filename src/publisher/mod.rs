@@ -35,7 +35,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 
 /// Publishes messages, with confirms, on a connection of its own. Clones share it.
 ///
-/// lapin logs a message that no queue takes, with its body, as a warning: filter by `lapin=error`, as rehop's own subscriber does.
+/// lapin logs a message that no queue takes, with its body, as a warning: filter by `lapin=off`, as rehop's own subscriber does.
 ///
 /// A message is persistent and has an id, and it carries the current trace context. [`publish`](Self::publish) returns when the
 /// broker has confirmed it. A lost connection is opened again for the next message. For throughput, publish concurrently: up to

@@ -57,6 +57,12 @@ pub enum Backoff {
     },
 }
 
+impl From<Vec<Duration>> for Backoff {
+    fn from(delays: Vec<Duration>) -> Self {
+        Self::List(delays)
+    }
+}
+
 impl Backoff {
     /// The delays in order, at most [`MAX_WAITS`] of them and none above [`MAX_DELAY`].
     pub fn delays(&self) -> Vec<Duration> {

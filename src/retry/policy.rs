@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::duration::check_bounds;
 #[cfg(doc)]
 use crate::failure::Failure;
+use crate::failure::class::{is_of_type, short};
 use crate::retry::backoff::Backoff;
 use crate::wait::ladder::Ladder;
 use crate::wait::{AskedDelays, Jitter, Route, Strategy, WaitStrategy};
@@ -95,6 +96,7 @@ impl RetryPolicy {
                     .to_owned(),
             ));
         }
+        check_classes(&values.errors)?;
         Ok(Self {
             delivery_limit,
             immediate,
@@ -157,27 +159,27 @@ impl RetryPolicy {
     /// Deliveries that end in a crash come on top, at most `delivery_limit` of them before each wait; with `native` in all. With
     /// `in-process` a message starts again after a crash. What a handler [defers](crate::Failure::defer) comes on top too, and up to
     /// `immediate` attempts after each defer.
-    pub fn max_attempts(&self) -> u64 {
-        self.in_all(u64::from(self.immediate))
+    pub fn max_attempts(&self) -> u32 {
+        self.in_all(self.immediate)
     }
 
     /// The most deliveries that a message can get, crashes included: `(delivery_limit + 1) × (waits + 1)`. With strategy `native`,
     /// `delivery_limit + waits + 1`; with `in-process`, whose waits are no deliveries, `delivery_limit + 1`.
-    pub fn max_deliveries(&self) -> u64 {
+    pub fn max_deliveries(&self) -> u32 {
         match self.strategy.kind() {
-            WaitStrategy::InProcess => u64::from(self.delivery_limit) + 1,
+            WaitStrategy::InProcess => self.delivery_limit.saturating_add(1),
             WaitStrategy::Tiers | WaitStrategy::Ladder | WaitStrategy::DelayedExchange | WaitStrategy::Native => {
-                self.in_all(u64::from(self.delivery_limit))
+                self.in_all(self.delivery_limit)
             }
         }
     }
 
     /// How many attempts there are if this many come after the first one before each wait.
-    fn in_all(&self, further: u64) -> u64 {
-        let waits = self.delays.len() as u64;
+    fn in_all(&self, further: u32) -> u32 {
+        let waits = u32::try_from(self.delays.len()).unwrap_or(u32::MAX);
         match self.strategy.resets_immediate() {
-            true => (further + 1) * (waits + 1),
-            false => further + waits + 1,
+            true => further.saturating_add(1).saturating_mul(waits.saturating_add(1)),
+            false => further.saturating_add(waits).saturating_add(1),
         }
     }
 
@@ -229,8 +231,7 @@ impl RetryPolicy {
     /// `handler_timeout`: those, and its [waits](Self::total_wait). It takes longer if it finds no free handler when it is due, if it is
     /// deferred, if a failure asks for another delay, or after a crash.
     pub fn longest_chain(&self, handler_timeout: Duration) -> Duration {
-        let attempts = u32::try_from(self.max_attempts()).unwrap_or(u32::MAX);
-        self.total_wait().saturating_add(handler_timeout.saturating_mul(attempts))
+        self.total_wait().saturating_add(handler_timeout.saturating_mul(self.max_attempts()))
     }
 
     /// How long the policy's waits last in all, at most, if no failure asks for another delay.
@@ -243,6 +244,14 @@ impl RetryPolicy {
         });
         waits.filter_map(|delay| self.strategy.route(delay)).map(|route| route.total).sum()
     }
+}
+
+/// A whole path of a type would look right, and no failure would ever have that class.
+fn check_classes(errors: &BTreeMap<String, Treatment>) -> Result<(), InvalidPolicy> {
+    let mut of_types = errors.keys().filter(|class| is_of_type(class)).map(|class| (class, short(class)));
+    let Some((class, short)) = of_types.find(|(class, short)| class.as_str() != short) else { return Ok(()) };
+    let problem = format!("no failure has the class {class:?}: the class of this type is {short:?}");
+    Err(InvalidPolicy { key: "errors", problem })
 }
 
 /// What the strategy cannot do is an error at the start.

@@ -11,6 +11,12 @@ use crate::duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxAge(pub Option<Duration>);
 
+impl From<Duration> for MaxAge {
+    fn from(max_age: Duration) -> Self {
+        Self(Some(max_age))
+    }
+}
+
 impl Serialize for MaxAge {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {

@@ -160,7 +160,7 @@ impl Chain {
     }
 
     /// Whether the span was recorded. Without a provider, its context is its parent's.
-    fn is_recorded(&self, span: &SpanContext) -> bool {
+    pub(super) fn is_recorded(&self, span: &SpanContext) -> bool {
         let other = |context: &SpanContext| context.span_id() != span.span_id();
         span.is_valid() && other(self.parent.span().span_context()) && self.origin().is_none_or(other)
     }

@@ -30,7 +30,7 @@
 //! tracing_subscriber::registry()
 //!     .with(telemetry.layer())
 //!     .with(tracing_subscriber::fmt::layer())
-//!     .with(tracing_subscriber::EnvFilter::new("info,lapin=error,opentelemetry=off"))
+//!     .with(tracing_subscriber::EnvFilter::new("info,lapin=off,opentelemetry=off"))
 //!     .init();
 //! # Ok(()) }
 //! ```
@@ -48,7 +48,7 @@
 //! | `OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE` | default: cumulative |
 //! | `OTEL_PROPAGATORS` | the propagators that handlers get from OpenTelemetry: `tracecontext`, `baggage`, `none` |
 //! | `OTEL_SDK_DISABLED` | `true`: nothing is recorded |
-//! | `RUST_LOG` | which spans and events of the crate `tracing` are recorded. Default: `info,lapin=error`; lapin's warnings print bodies |
+//! | `RUST_LOG` | which spans and events of the crate `tracing` are recorded. Default: `info,lapin=off`, because rehop reports lapin's errors, and lapin's warnings print bodies |
 //!
 //! A collector that is unreachable does not slow the consumer down. The buffers are bounded, and what does not fit is dropped.
 //! There is one warning, and one line when the collector is back. Events from the exporters and their clients are never exported.
@@ -126,6 +126,10 @@
 //! A message that waits in its queue (`retry.strategy = "native"`) has no `wait` span and no lateness, because no copy carries when it began to
 //! wait; its attempt ends with the outcome `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.
 //!
+//! A handler runs inside a span of the crate `tracing` as well, `handle`, with the fields `queue`, `chain` and `attempt`: a service's own log
+//! lines show them. Its target is `rehop::handler` and its level `ERROR`, so that no filter but `rehop::handler=off` removes it. [`init`] does
+//! not export it, because the attempt's span is there already.
+//!
 //! Bodies and headers are never recorded. An operator's words are, so they should not quote a body. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
 //!
 //! # Metrics
@@ -157,6 +161,7 @@ pub(crate) mod chain;
 #[cfg(all(test, feature = "otlp"))]
 mod clocks;
 pub(crate) mod flush;
+pub(crate) mod handler_span;
 pub(crate) mod ids;
 pub(crate) mod metrics;
 #[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
@@ -172,6 +177,7 @@ pub(crate) mod rested;
 pub(crate) mod spans;
 #[cfg(all(test, feature = "otlp"))]
 mod tests;
+mod unrecorded;
 pub(crate) mod values;
 
 pub use flush::flush_with;

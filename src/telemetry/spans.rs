@@ -11,7 +11,7 @@ use opentelemetry::{Context, KeyValue};
 
 use super::chain::Chain;
 use super::recorded::RecordedWaits;
-use super::{ids, names};
+use super::{ids, names, unrecorded};
 use crate::clock;
 use crate::failure::Failure;
 use crate::message::Delivery;
@@ -45,11 +45,11 @@ pub(crate) struct CameBack {
 }
 
 impl QueueTracer {
-    pub(crate) fn new(queue: &str, server: Option<(&str, u16)>, max_attempts: u64, max_age: Duration) -> Self {
+    pub(crate) fn new(queue: &str, server: Option<(&str, u16)>, max_attempts: u32, max_age: Duration) -> Self {
         let mut common = vec![
             KeyValue::new(names::SYSTEM, names::RABBITMQ),
             KeyValue::new(names::DESTINATION_TEMPLATE, Arc::<str>::from(queue)),
-            KeyValue::new(names::MAX_ATTEMPTS, i64::try_from(max_attempts).unwrap_or(i64::MAX)),
+            KeyValue::new(names::MAX_ATTEMPTS, i64::from(max_attempts)),
         ];
         if let Some((address, port)) = server {
             common.push(KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(address)));
@@ -178,6 +178,9 @@ impl QueueTracer {
             .with_links(links.cloned().map(Link::with_context).collect());
         let context = self.build(chain, builder);
         let span = context.span();
+        if !chain.is_recorded(span.span_context()) {
+            unrecorded::say();
+        }
         if span.is_recording() {
             let (exchange, routing_key) = (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());
             let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);

@@ -248,7 +248,7 @@ mod tests {
             .error("busy", "try later")
             .build();
         assert_eq!(
-            (*built, built.queue(), built.exchange(), built.routing_key()),
+            (built.body, built.queue(), built.exchange(), built.routing_key()),
             (7, "orders", "shop", "order.created")
         );
         assert_eq!((built.deadline(), built.message_id()), (Some(deadline), Some("id")));

@@ -21,7 +21,7 @@ async fn with_two_addresses(test: &str) -> (Fixture, Proxy, Proxy) {
 }
 
 async fn start_error(fixture: &Fixture) -> Error {
-    match rehop::connect(&fixture.settings).await {
+    match fixture.service().await {
         Ok(_) => panic!("it connected"),
         Err(error) => error,
     }

@@ -193,7 +193,7 @@ fn simulated(case: &'static Case) -> Observed {
         retry_of(&mut settings, case.name, case);
         let service = world.start(|stop| async move {
             let consumer = consumer(case.name, case, &in_world);
-            rehop::connect_until(&settings, stop).await?.with_consumer(consumer).await
+            rehop::Service::new(&settings).with_consumer(consumer).with_graceful_shutdown(stop).await
         });
         let properties = lapin::BasicProperties::default();
         let expires_at = case.expires_after.map(|after| {
@@ -250,7 +250,7 @@ async fn a_chain_on_the_simulated_broker_makes_the_attempts_that_are_made_on_a_r
             .unwrap();
     }
     let observed: Vec<_> = CASES.iter().map(|_| Observed::default()).collect();
-    let service = CASES.iter().zip(&observed).fold(fixture.connect().await, |service, (case, seen)| {
+    let service = CASES.iter().zip(&observed).fold(fixture.service(), |service, (case, seen)| {
         service.with_consumer(consumer(&fixture.namespace.queue(case.name), case, seen))
     });
     let run = Running::start(service);

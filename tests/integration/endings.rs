@@ -128,7 +128,7 @@ async fn a_handler_that_exceeds_its_time_limit_fails_transiently() {
 async fn a_body_that_does_not_decode_is_parked_at_once_with_its_bytes_untouched() {
     let fixture = Fixture::new("undecodable").await;
     let run = Running::start(
-        fixture.connect().await.consumer(fixture.queue.clone(), |_: Message<Vec<u32>>| async { Ok(()) }),
+        fixture.service().consumer(fixture.queue.clone(), |_: Message<Vec<u32>>| async { Ok::<_, Failure>(()) }),
     );
     fixture.is_declared(&fixture.queue).await;
     let bodies: [&[u8]; 3] = [b"", b"\xff\0secret-body", b"{\"secret\": 1}"];
@@ -167,10 +167,10 @@ async fn a_users_decoder_is_used_and_if_it_panics_the_body_is_undecodable() {
     let seen = Log::default();
     let log = seen.clone();
     let run = Running::start(
-        fixture.connect().await.with_consumer(
+        fixture.service().with_consumer(
             Consumer::new(fixture.queue.clone(), move |message: Message<String>| {
-                log.push(message.into_body());
-                async { Ok(()) }
+                log.push(message.body);
+                async { Ok::<_, Failure>(()) }
             })
             .decode(Shouting),
         ),
@@ -194,7 +194,7 @@ async fn an_empty_body_goes_through_a_hop() {
     let seen = Log::default();
     let log = seen.clone();
     let run = Running::start(
-        fixture.connect().await.with_consumer(
+        fixture.service().with_consumer(
             Consumer::new(fixture.queue.clone(), move |message: Message<Bytes>| {
                 let count = log.push(message.raw_body().len());
                 async move { if count == 1 { Err(Failure::transient("again")) } else { Ok(()) } }

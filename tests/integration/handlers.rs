@@ -35,11 +35,11 @@ async fn a_handlers_state_is_shared_between_its_attempts() {
     let fixture = Fixture::new("state").await;
     let handled = Log::default();
     async fn count(message: Message<Bytes>, handled: Log<Bytes>) -> Result<(), Failure> {
-        handled.push(message.into_body());
+        handled.push(message.body);
         Ok(())
     }
     let consumer = Consumer::new(fixture.queue.clone(), with_state(handled.clone(), count)).decode(Raw);
-    let run = Running::start(fixture.connect().await.with_consumer(consumer));
+    let run = Running::start(fixture.service().with_consumer(consumer));
     fixture.is_declared(&fixture.queue).await;
     fixture.publish("a").await;
     fixture.publish("b").await;
@@ -63,10 +63,10 @@ async fn the_service_is_told_of_each_failure_with_its_outcome_and_a_panic_there_
         panic!("an alert that could not be sent");
     };
     let handler = |message: Message<Bytes>| async move {
-        if message.is_empty() { Ok(()) } else { Err(Failure::transient("no").with_class("busy")) }
+        if message.body.is_empty() { Ok(()) } else { Err(Failure::transient("no").with_class("busy")) }
     };
     let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Raw).on_failure(on_failure);
-    let run = Running::start(fixture.connect().await.with_consumer(consumer));
+    let run = Running::start(fixture.service().with_consumer(consumer));
     fixture.is_declared(&fixture.queue).await;
     let with_id = |id: &str| fixture.to_queue().properties(|it| it.message_id = Some(id.to_owned()));
     fixture.client.publish(with_id("handled").body("")).await.unwrap();

@@ -56,7 +56,7 @@ async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<Waited> {
     let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Raw).on_failure(move |event| {
         in_hook.push((event.message_id.unwrap().to_owned(), event.outcome.delay().unwrap()));
     });
-    let run = Running::start(fixture.connect().await.with_consumer(consumer));
+    let run = Running::start(fixture.service().with_consumer(consumer));
     fixture.is_declared(&fixture.queue).await;
     for index in 0..MESSAGES {
         fixture.client.publish(fixture.to_queue().message_id(index.to_string())).await.unwrap();

@@ -40,7 +40,7 @@ async fn a_wait_of_four_legs_works_twice_and_leaves_the_routing_key_as_it_was() 
     fixture.settings.queue_mut(&queue).bindings.push(BindingSettings::new(&exchange, "order.#"));
     let note = |message: &rehop::Message<bytes::Bytes>| {
         let routed = (message.exchange().to_owned(), message.routing_key().to_owned());
-        (Instant::now(), message.attempt(), message.hop(), routed, message.body().clone())
+        (Instant::now(), message.attempt(), message.hop(), routed, message.body.clone())
     };
     let (run, seen) = fixture.serve_noting(note, Err(Failure::transient("no"))).await;
     fixture.publish_when_bound(Publish::to(&exchange, "order.created").body("x")).await;
@@ -204,7 +204,7 @@ async fn queues_of_one_namespace_wait_in_different_ways() {
     delayed::stand_in(&fixture, Duration::from_millis(300)).await;
     fixture.settings.queue_mut(&waits_in_exchange).retry.strategy = Some(WaitStrategy::DelayedExchange);
     fixture.settings.topology = TopologyMode::Check;
-    let mut service = fixture.connect().await;
+    let mut service = fixture.service();
     for (name, ..) in &ways {
         let (log, name, asks) = (seen.clone(), (*name).to_owned(), *name == "after");
         let queue = fixture.namespace.queue(&name);
@@ -259,7 +259,7 @@ async fn a_single_wait_queue_with_a_ttl_per_message_is_late_because_a_long_wait_
     let log = homecomers.clone();
     let run = fixture
         .serve(move |message| {
-            let (text, is_first) = (String::from_utf8_lossy(&message).into_owned(), message.attempt() == 1);
+            let (text, is_first) = (String::from_utf8_lossy(&message.body).into_owned(), message.attempt() == 1);
             let delay = Duration::from_millis(if text == "long" { 6_400 } else { 100 });
             if !is_first {
                 log.push(text);

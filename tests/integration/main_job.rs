@@ -17,10 +17,10 @@ async fn a_message_that_fails_twice_waits_twice_and_is_handled() {
     let fixture = Fixture::new("fails-twice").await;
     let seen = Log::default();
     let log = seen.clone();
-    let run = Running::start(fixture.connect().await.consumer(fixture.queue.clone(), move |order: Message<Order>| {
+    let run = Running::start(fixture.service().consumer(fixture.queue.clone(), move |order: Message<Order>| {
         let log = log.clone();
         async move {
-            let now = (order.id, order.attempt(), order.hop(), order.routing_key().to_owned());
+            let now = (order.body.id, order.attempt(), order.hop(), order.routing_key().to_owned());
             if log.push(now) < 3 { Err(Failure::transient("not yet")) } else { Ok(()) }
         }
     }));

@@ -172,7 +172,7 @@ async fn an_order_in_code_is_kept_as_one_in_the_settings_is() {
         async move { if failed { Err(Failure::transient("no")) } else { Ok(()) } }
     };
     let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Raw).order(Order::Queue);
-    let run = Running::start(fixture.connect().await.with_consumer(consumer));
+    let run = Running::start(fixture.service().with_consumer(consumer));
     fixture.is_declared(&fixture.queue).await;
     for body in ["a", "b"] {
         publish(&fixture, body).await;

@@ -84,7 +84,7 @@ async fn two_namespaces_do_not_touch() {
     let run_two = two
         .serve(move |_| {
             log_two.push(());
-            async { Ok(()) }
+            async { Ok::<_, Failure>(()) }
         })
         .await;
     one.publish("x").await;
@@ -105,7 +105,7 @@ async fn several_queues_in_one_process_keep_apart_and_each_handlers_state_is_dro
     let fixture = Fixture::new("several").await;
     let states: Vec<_> = (0..3).map(|_| Log::default()).collect();
     let queues: Vec<_> = (0..3).map(|number| fixture.namespace.queue(&format!("q{number}"))).collect();
-    let mut rehop = fixture.connect().await;
+    let mut rehop = fixture.service();
     for (queue, state) in queues.iter().zip(&states) {
         let state = state.clone();
         rehop = rehop.with_consumer(

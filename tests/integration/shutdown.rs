@@ -63,7 +63,7 @@ async fn a_message_that_would_wait_in_the_process_is_handed_back_and_counted_if_
                 Err::<(), _>(Failure::transient("late"))
             }
         };
-        let service = fixture.connect().await.with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+        let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
         let status = service.status();
         let run = Running::start(service);
         fixture.is_declared(&fixture.queue).await;
@@ -175,11 +175,12 @@ async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handl
 async fn a_service_whose_shutdown_is_ready_at_once_stops_cleanly() {
     let fixture = Fixture::new("at-once").await;
     let run = fixture
-        .connect()
-        .await
+        .service()
         .with_consumer(
-            rehop::Consumer::new(fixture.queue.clone(), |_: rehop::Message<bytes::Bytes>| async { Ok(()) })
-                .decode(rehop::Raw),
+            rehop::Consumer::new(fixture.queue.clone(), |_: rehop::Message<bytes::Bytes>| async {
+                Ok::<_, Failure>(())
+            })
+            .decode(rehop::Raw),
         )
         .with_graceful_shutdown(async {});
     let summary = tokio::time::timeout(Duration::from_secs(60), run.into_future()).await.unwrap().unwrap();

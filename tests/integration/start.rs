@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rehop::settings::{Declare, Order, QueueType, Secret, WaitStrategy};
-use rehop::{Consumer, Error, Failure, Message, Raw, Settings, Stopped, Summary};
+use rehop::{Consumer, Error, Failure, Message, Raw, Service, Settings, Summary};
 use rehop_testing::{Broker, Proxy};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Fixture, Log, PROMPTLY, SOON, is_before_4_3, millis, not_tried};
+use crate::support::{Fixture, PROMPTLY, SOON, is_before_4_3, millis, not_tried};
 
 async fn connect_error(settings: &Settings) -> Error {
-    match rehop::connect(settings).await {
+    match Service::new(settings).await {
         Ok(_) => panic!("it connected"),
         Err(error) => error,
     }
@@ -97,7 +97,7 @@ async fn a_broker_that_comes_up_within_the_startup_timeout_is_waited_for() {
     let mut fixture = Fixture::new("comes-up").await;
     fixture.settings.broker.url = Secret::from(proxy.url_for(url).unwrap());
     let settings = fixture.settings.clone();
-    let connecting = tokio::spawn(async move { rehop::connect(&settings).await.map(drop) });
+    let connecting = tokio::spawn(Service::new(&settings).into_future());
     // At least one try was refused, because the first is made at once.
     tokio::time::timeout(Duration::from_millis(300), std::future::pending::<()>()).await.unwrap_err();
     assert!(!connecting.is_finished());
@@ -119,41 +119,18 @@ async fn a_shutdown_cleanly_ends_a_service_that_cannot_reach_its_broker() {
         nobody.accept().await.unwrap();
     };
     let since = Instant::now();
-    let service = rehop::connect_until(&settings, shutdown).await.unwrap();
     let consumer = Consumer::new("orders", succeeds).decode(Raw);
-    let ended = tokio::time::timeout(SOON, service.with_consumer(consumer).into_future()).await;
+    let service = Service::new(&settings).with_consumer(consumer).with_graceful_shutdown(shutdown);
+    let ended = tokio::time::timeout(SOON, service.into_future()).await;
     assert!(since.elapsed() < PROMPTLY, "{:?}", since.elapsed());
     assert_eq!(ended.unwrap().unwrap(), Summary::default());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_future_that_may_end_the_connect_also_stops_the_service_later() {
-    let fixture = Fixture::new("until").await;
-    fixture.declare().await;
-    let (seen, (stop, stopped)) = (Log::default(), tokio::sync::oneshot::channel::<()>());
-    let shutdown = async {
-        stopped.await.unwrap();
-    };
-    let service = rehop::connect_until(&fixture.settings, shutdown).await.unwrap();
-    let log = seen.clone();
-    let handler = move |_: Message<Bytes>| {
-        log.push(());
-        std::future::ready(Ok(()))
-    };
-    let consumer = Consumer::new(fixture.queue.clone(), handler).decode(Raw);
-    let run = tokio::spawn(service.with_consumer(consumer).into_future());
-    fixture.publish("x").await;
-    seen.reaches(1).await;
-    stop.send(()).unwrap();
-    let summary = tokio::time::timeout(SOON, run).await.unwrap().unwrap().unwrap();
-    assert_eq!((summary.handled, summary.stopped), (1, Stopped::Shutdown));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_in_code_is_an_error_even_if_the_service_was_told_to_stop_before_it_reached_its_broker() {
     let mut settings = Settings::default();
     settings.broker.url = Secret::from("amqp://127.0.0.1:1");
-    let mut service = rehop::connect_until(&settings, std::future::ready(())).await.unwrap();
+    let mut service = Service::new(&settings).with_graceful_shutdown(std::future::ready(()));
     for _ in 0..2 {
         service = service.with_consumer(Consumer::new("orders", succeeds).decode(Raw));
     }
@@ -230,7 +207,7 @@ async fn a_classic_queue_that_the_settings_call_a_quorum_queue_ends_the_service_
     fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "classic" })).await.unwrap();
     let queue = fixture.settings.queue_mut(&fixture.queue);
     (queue.declare, queue.queue_type) = (Declare::Existing, Some(QueueType::Quorum));
-    let run = fixture.serve(|_| async { Ok(()) }).await;
+    let run = fixture.serve(|_| async { Ok::<_, Failure>(()) }).await;
     let error = run.ended().await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error}");
     assert!(error.to_string().contains(&fixture.queue) && error.to_string().contains("classic"), "{error}");

@@ -24,9 +24,9 @@ async fn a_status_follows_the_service_from_its_start_through_an_outage_to_its_en
             Ok::<_, Failure>(())
         }
     };
-    let service = fixture.connect().await.with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
     let status = service.status();
-    assert!(!status.is_ready() && status.can_publish(), "it is connected and does not consume yet: {status:?}");
+    assert!(!status.is_ready() && !status.can_publish(), "it has not begun to connect: {status:?}");
     assert!(status.problems()[0].contains(&fixture.queue), "{:?}", status.problems());
     let run = Running::start(service);
     becomes(&status, "the service is ready", Status::is_ready).await;
@@ -54,10 +54,9 @@ async fn a_status_follows_the_service_from_its_start_through_an_outage_to_its_en
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_without_a_queue_is_not_ready() {
     let fixture = Fixture::new("no-queue").await;
-    let service = fixture.connect().await;
+    let service = fixture.service();
     let status = service.status();
-    assert_eq!(status.problems(), ["the service has no queue"]);
-    drop(service.into_future());
+    assert_eq!(status.problems()[0], "the service has no queue");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,18 +66,8 @@ async fn a_status_that_outlives_its_service_keeps_no_connection_open() {
         0 => Ok(true),
         open => Err(format!("{open} connections are open")),
     };
-    let connected = async || {
-        let handler = |_: Message<Bytes>| async { Ok(()) };
-        fixture.connect().await.with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw))
-    };
-    let never_awaited = connected().await;
-    let status = never_awaited.status();
-    assert_eq!(proxy.open(), 2);
-    drop(never_awaited);
-    eventually(SOON, "a service that was never awaited is gone", is_gone).await.unwrap();
-    assert!(!status.can_publish(), "{status:?}");
-
-    let service = connected().await;
+    let handler = |_: Message<Bytes>| async { Ok::<_, Failure>(()) };
+    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
     let status = service.status();
     let run = tokio::spawn(service.into_future());
     becomes(&status, "the service is ready", Status::is_ready).await;
@@ -102,7 +91,7 @@ async fn a_service_that_is_stopping_is_not_ready_while_its_handlers_finish() {
             Ok::<_, Failure>(())
         }
     };
-    let service = fixture.connect().await.with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
     let status = service.status();
     let run = Running::start(service);
     fixture.is_declared(&fixture.queue).await;
@@ -127,10 +116,9 @@ async fn a_queue_that_may_not_be_read_is_not_consumed_at_any_time_and_its_proble
     // To bind a queue to an exchange needs a permission to read the exchange.
     let all_but_the_queue = format!("^(?!{}$).*", fixture.queue.replace('.', "\\."));
     fixture.limit("writer", [".*", ".*", &all_but_the_queue]).await;
-    let service = fixture
-        .connect()
-        .await
-        .with_consumer(Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async { Ok(()) }).decode(Raw));
+    let service = fixture.service().with_consumer(
+        Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async { Ok::<_, Failure>(()) }).decode(Raw),
+    );
     let status = service.status();
     let since = status.queues()[0].since;
     let run = Running::start(service);

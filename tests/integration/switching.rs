@@ -54,7 +54,7 @@ async fn a_queue_goes_through_all_strategies_with_messages_waiting_and_each_come
         let failing = failed.clone();
         let run = fixture
             .serve(move |message| {
-                let text = String::from_utf8_lossy(&message).into_owned();
+                let text = String::from_utf8_lossy(&message.body).into_owned();
                 let fails = message.hop() == 0;
                 if !fails {
                     // What a stop hands back on 4.3 comes to a native queue as if it had waited once more, so waits are not counted.
@@ -124,11 +124,11 @@ impl Moving {
 
     /// A service on these queues. The first attempt of each message fails, and all others too unless messages `may_end`.
     async fn serve(&self, queues: &[&str], may_end: bool) -> Running {
-        let mut service = self.fixture.connect().await;
+        let mut service = self.fixture.service();
         for queue in queues {
             let (begun, handled, name) = (self.begun.clone(), self.handled.clone(), (*queue).to_owned());
             let handler = move |message: Message<Bytes>| {
-                let attempted = (name.clone(), String::from_utf8_lossy(&message).into_owned());
+                let attempted = (name.clone(), String::from_utf8_lossy(&message.body).into_owned());
                 let is_first = !begun.all().contains(&attempted);
                 if is_first {
                     begun.push(attempted);

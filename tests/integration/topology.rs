@@ -172,7 +172,7 @@ async fn a_second_service_of_a_namespace_with_other_delays_starts_beside_the_fir
     fixture.settings.retry.delays = millis([150]);
     let other = fixture.namespace.queue("other");
     let run = Running::start(
-        fixture.connect().await.with_consumer(
+        fixture.service().with_consumer(
             rehop::Consumer::new(other.clone(), |_: rehop::Message<bytes::Bytes>| async {
                 Err(Failure::transient("no"))
             })

@@ -87,8 +87,8 @@ impl Fixture {
         format!("{}.stray", self.namespace.name())
     }
 
-    pub(crate) async fn connect(&self) -> Service {
-        rehop::connect(&self.settings).await.unwrap()
+    pub(crate) fn service(&self) -> Service {
+        Service::new(&self.settings)
     }
 
     /// Takes this many parked messages, waiting for them.
@@ -127,7 +127,7 @@ impl Fixture {
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let consumer = Consumer::new(self.queue.clone(), handler).decode(Raw);
-        let service = self.connect().await.with_consumer(consumer);
+        let service = self.service().with_consumer(consumer);
         let status = service.status();
         (Running::start(service), status)
     }
@@ -271,10 +271,9 @@ impl Fixture {
 
     /// The error of a service that cannot start.
     pub(crate) async fn start_error(&self) -> rehop::Error {
-        let run = self
-            .connect()
-            .await
-            .with_consumer(Consumer::new(self.queue.clone(), |_: Message<Bytes>| async { Ok(()) }).decode(Raw));
+        let run = self.service().with_consumer(
+            Consumer::new(self.queue.clone(), |_: Message<Bytes>| async { Ok::<_, Failure>(()) }).decode(Raw),
+        );
         tokio::time::timeout(SOON, run.into_future()).await.expect("the service ends in time").unwrap_err()
     }
 }

@@ -214,7 +214,7 @@ async fn a_handler_that_takes_too_long_and_a_body_that_does_not_decode_say_so() 
     fixture.settings.retry.delays = millis([]);
     fixture.settings.consume.handler_timeout = Some(Duration::from_millis(50));
     fixture.declare().await;
-    let running = Running::start(fixture.connect().await.consumer(fixture.queue.clone(), |_: Message<u64>| async {
+    let running = Running::start(fixture.service().consumer(fixture.queue.clone(), |_: Message<u64>| async {
         std::future::pending::<Result<(), Failure>>().await
     }));
     let undecodable = Producer::new();

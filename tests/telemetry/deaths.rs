@@ -40,7 +40,7 @@ async fn a_death_is_exported_before_the_next_handler_starts() {
         .serve(move |_: Message<Bytes>| {
             let spans = collector().arrived().spans.clone();
             log.push(spans.into_iter().filter(|span| hex(&span.trace_id) == trace).collect::<Vec<_>>());
-            async { Ok(()) }
+            async { Ok::<_, Failure>(()) }
         })
         .await;
     seen.reaches(1).await;
@@ -114,7 +114,7 @@ async fn a_collector_that_hangs_delays_the_handler_by_half_a_second_and_no_other
     let running = fixture
         .serve(move |message: Message<Bytes>| {
             log.push(message.raw_body().clone());
-            async { Ok(()) }
+            async { Ok::<_, Failure>(()) }
         })
         .await;
     handled.reaches(2).await;
@@ -143,7 +143,7 @@ async fn a_service_with_a_provider_of_its_own_gives_the_flush() {
         .serve(move |message: Message<Bytes>| {
             SAID.lock().unwrap().push(if message.raw_body() == "suspect" { "suspect" } else { "fresh" });
             log.push(());
-            async { Ok(()) }
+            async { Ok::<_, Failure>(()) }
         })
         .await;
     handled.reaches(2).await;

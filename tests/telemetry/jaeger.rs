@@ -42,7 +42,7 @@ async fn jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock() {
     };
     fixture.declare().await;
     let publisher = Publisher::connect(&fixture.settings).await.unwrap();
-    let running = Running::start(fixture.connect().await.consumer(fixture.queue.clone(), handler));
+    let running = Running::start(fixture.service().consumer(fixture.queue.clone(), handler));
     publisher.publish(Publish::to_queue(&fixture.queue).json(&7).unwrap()).await.unwrap();
     attempts.reaches(3).await;
     running.stop().await;

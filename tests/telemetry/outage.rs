@@ -55,14 +55,14 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
     tracing_subscriber::registry()
         .with(telemetry.layer())
         .with(Said(said.clone()))
-        .with(EnvFilter::new("info,lapin=error"))
+        .with(EnvFilter::new("info,lapin=off"))
         .init();
     let fixture = Fixture::new("outage").await;
     let handled = Arc::new(AtomicUsize::new(0));
     let counter = handled.clone();
     let handler = move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
-        async { Ok(()) }
+        async { Ok::<_, rehop::Failure>(()) }
     };
     let running = fixture.serve(handler).await;
     let round = async |number: usize| {

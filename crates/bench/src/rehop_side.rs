@@ -24,8 +24,7 @@ pub(crate) async fn work(task: Task) -> Result<()> {
         witness.attempt(message.message_id(), is_last);
         std::future::ready(result)
     };
-    let service =
-        rehop::connect(&corner.settings).await?.with_consumer(Consumer::new(corner.queue, handler).decode(Raw));
+    let service = rehop::Service::new(&corner.settings).with_consumer(Consumer::new(corner.queue, handler).decode(Raw));
     service
         .with_graceful_shutdown(async {
             // A dropped sender also means stop.

@@ -28,8 +28,7 @@ pub(crate) async fn run(orders: String) -> anyhow::Result<()> {
         let (client, orders) = (client.clone(), orders.clone());
         async move { handle(&client, &orders, order).await }
     };
-    rehop::connect(&settings(&broker))
-        .await?
+    rehop::Service::new(&settings(&broker))
         .consumer(ORDERS, handler.clone())
         .consumer(REFUNDS, handler)
         .with_graceful_shutdown(standard_input_closed())
@@ -39,8 +38,8 @@ pub(crate) async fn run(orders: String) -> anyhow::Result<()> {
 }
 
 async fn handle(client: &Client, orders: &str, order: Message<Body>) -> Result<(), Failure> {
-    if order.item == POISON {
-        eprintln!("{DYING}{}", order.id);
+    if order.body.item == POISON {
+        eprintln!("{DYING}{}", order.body.id);
         std::process::abort();
     }
     let mut request = client.post(orders).header(CONTENT_TYPE, "application/json").header(ATTEMPT, order.attempt());

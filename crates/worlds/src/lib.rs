@@ -1,6 +1,6 @@
 //! Whole rehop services on a simulated RabbitMQ, in virtual time.
 //!
-//! A [`World`] runs a service's own code: `rehop::connect`, its settings, its handlers. Instead of a real broker there is a
+//! A [`World`] runs a service's own code: its [`Service`](rehop::Service), its settings, its handlers. Instead of a real broker there is a
 //! [simulated one](rehop_simulator), and time passes only in the calls that let it, when no task can run. So a test publishes a message, kills the process,
 //! restarts the broker and lets two hours pass in milliseconds, without Docker, and the same seed gives the same run.
 //!
@@ -28,7 +28,7 @@
 //!             Ok::<_, Failure>(())
 //!         }
 //!     };
-//!     let service = rehop::connect_until(&Settings::default(), stop).await?;
+//!     let service = rehop::Service::new(&Settings::default()).with_graceful_shutdown(stop);
 //!     service.with_consumer(Consumer::new("orders", charge)).await.map(drop)
 //! }
 //!

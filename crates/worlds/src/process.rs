@@ -70,7 +70,7 @@ impl Shared {
     }
 
     fn begin(&self, process: Process, message: &Message<usize>) -> (AttemptId, AttemptPlan) {
-        let (at, number, waits, message) = (self.now(), message.attempt(), message.hop(), **message);
+        let (at, number, waits, message) = (self.now(), message.attempt(), message.hop(), message.body);
         let queued = self.queued_with(message);
         let mut log = self.log();
         let attempt = AttemptId(log.attempts);
@@ -179,7 +179,7 @@ pub(crate) async fn serve(
             // A process that is killed does not come to this.
             let _ = stop.await;
         };
-        let mut service = rehop::connect_until(&settings, stopped).await?;
+        let mut service = rehop::Service::new(&settings).with_graceful_shutdown(stopped);
         for QueuePlan { name, .. } in &shared.scenario.queues {
             let shared = shared.clone();
             let handler = move |message: Message<usize>| attempt(shared.clone(), process, message);

@@ -44,7 +44,7 @@ use crate::run::BEGINNING;
 ///     let charge = |message: Message<u32>| async move {
 ///         if message.attempt() < 3 { Err(Failure::transient("the card service is away")) } else { Ok(()) }
 ///     };
-///     let service = rehop::connect_until(&Settings::default(), stop).await?;
+///     let service = rehop::Service::new(&Settings::default()).with_graceful_shutdown(stop);
 ///     service.with_consumer(Consumer::new("orders", charge)).await.map(drop)
 /// }
 ///
@@ -69,7 +69,7 @@ pub struct World {
     _dated: SimulatedDate,
 }
 
-/// Asks a process to stop, as SIGTERM does. Give it to [`connect_until`](rehop::connect_until).
+/// Asks a process to stop, as SIGTERM does. Give it to [`with_graceful_shutdown`](rehop::Service::with_graceful_shutdown).
 #[derive(Debug)]
 pub struct Stop(oneshot::Receiver<()>);
 

@@ -33,13 +33,13 @@ async fn forgetful(log: Log, stop: Stop) {
     let charge = move |order: Message<u32>| {
         let log = log.clone();
         async move {
-            log.lock().unwrap().push(format!("charged {}", *order));
+            log.lock().unwrap().push(format!("charged {}", order.body));
             tokio::time::sleep(secs(1)).await;
-            log.lock().unwrap().push(format!("receipt {}", *order));
+            log.lock().unwrap().push(format!("receipt {}", order.body));
             Ok::<_, Failure>(())
         }
     };
-    let service = rehop::connect_until(&settings(), stop).await.unwrap();
+    let service = rehop::Service::new(&settings()).with_graceful_shutdown(stop);
     service.with_consumer(Consumer::new("orders", charge)).await.unwrap();
 }
 
@@ -53,7 +53,7 @@ async fn failing(for_long: Duration, log: Log, stop: Stop) {
             if age < for_long { Err(Failure::transient("not yet")) } else { Ok(()) }
         }
     };
-    let service = rehop::connect_until(&settings(), stop).await.unwrap();
+    let service = rehop::Service::new(&settings()).with_graceful_shutdown(stop);
     service.with_consumer(Consumer::new("orders", charge)).await.unwrap();
 }
 
@@ -105,7 +105,7 @@ fn attempts(settings: Settings) -> Vec<(u32, Outcome)> {
         let fail = |_: Message<u32>| async { Err(Failure::transient("no")) };
         let consumer = Consumer::new("orders", fail)
             .on_failure(move |event| attempts.lock().unwrap().push((event.attempt, event.outcome)));
-        rehop::connect_until(&settings, stop).await?.with_consumer(consumer).await
+        rehop::Service::new(&settings).with_consumer(consumer).with_graceful_shutdown(stop).await
     });
     world.publish("orders", &1);
     assert!(world.settle(secs(3600)), "{world:?}");
@@ -131,11 +131,11 @@ fn a_message_of_another_program_is_decoded_and_keeps_its_id() {
     let seen = log.clone();
     world.start(|stop| async move {
         let read = move |text: Message<Bytes>| {
-            seen.lock().unwrap().push(format!("{:?} {:?}", text.message_id(), text.body()));
+            seen.lock().unwrap().push(format!("{:?} {:?}", text.message_id(), text.body));
             async { Ok::<_, Failure>(()) }
         };
         let consumer = Consumer::new("orders", read).decode(Raw);
-        rehop::connect_until(&Settings::default(), stop).await?.with_consumer(consumer).await
+        rehop::Service::new(&Settings::default()).with_consumer(consumer).with_graceful_shutdown(stop).await
     });
     let expired = (world.date() - secs(1)).duration_since(UNIX_EPOCH).unwrap().as_millis();
     let header = AMQPValue::LongLongInt(i64::try_from(expired).unwrap());
@@ -169,7 +169,10 @@ fn a_process_that_fails_says_why() {
     let service = world.start(|stop| async move {
         let mut settings = settings();
         settings.queue_mut("orders").consume.concurrency = Some(0);
-        rehop::connect_until(&settings, stop).await?.consumer("orders", |_: Message<u32>| async { Ok(()) }).await
+        rehop::Service::new(&settings)
+            .consumer("orders", |_: Message<u32>| async { Ok::<_, Failure>(()) })
+            .with_graceful_shutdown(stop)
+            .await
     });
     let panicking = world.start(panicking);
     world.pass(secs(1));

@@ -24,13 +24,14 @@ async fn charge(order: Message<Order>, pool: SqlitePool) -> Result<(), Failure> 
     let mut transaction = pool.begin().await?;
     let inbox = sqlx::query("INSERT OR IGNORE INTO inbox VALUES (?)").bind(id).execute(&mut *transaction).await?;
     if inbox.rows_affected() == 0 {
-        println!("order {} was charged before", order.id);
+        println!("order {} was charged before", order.body.id);
         return Ok(());
     }
-    let charge = sqlx::query_scalar("UPDATE account SET balance = balance - ? RETURNING balance").bind(order.amount);
+    let charge =
+        sqlx::query_scalar("UPDATE account SET balance = balance - ? RETURNING balance").bind(order.body.amount);
     let balance: i64 = charge.fetch_one(&mut *transaction).await?;
     transaction.commit().await?; // both changes, or neither
-    println!("order {} is charged; the balance is {balance}", order.id);
+    println!("order {} is charged; the balance is {balance}", order.body.id);
     Ok(())
 }
 
@@ -51,8 +52,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         publisher.publish(message.clone()).await?; // both have the same id
     }
 
-    let summary = rehop::connect(&settings)
-        .await?
+    let summary = rehop::Service::new(&settings)
         .consumer("inbox.orders", with_state(pool, charge))
         .with_graceful_shutdown(shutdown)
         .await?;

@@ -267,7 +267,7 @@ fn an_error_class_overrides_what_was_left_unsaid_and_nothing_else() {
         (Treatment::Transient, Decision::Requeue),
     ] {
         let mut policy = policy(1, &[100]);
-        policy.errors = BTreeMap::from([("core::fmt::Error".to_owned(), treatment)]);
+        policy.errors = BTreeMap::from([("fmt::Error".to_owned(), treatment)]);
         let decide = |failure| decide(&policy, &fresh(), &Err(failure), NOW);
         assert_eq!(decide(Failure::from(std::fmt::Error)), expected, "{treatment:?}");
         assert_eq!(decide(Failure::transient(std::fmt::Error)), Decision::Requeue);
@@ -496,7 +496,7 @@ proptest! {
             Some(asked) => Failure::transient("x").after(Duration::from_millis(asked)),
             None => Failure::transient("x"),
         };
-        let (mut ledger, mut now, mut attempts) = (fresh(), NOW, 0u64);
+        let (mut ledger, mut now, mut attempts) = (fresh(), NOW, 0u32);
         loop {
             attempts += 1;
             prop_assert!(attempts <= policy.max_attempts());

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::environment::Signal;
+use crate::failure::with_sources;
 
 /// Telemetry could not be set up. The service can run without it.
 #[derive(Debug, thiserror::Error)]
@@ -20,29 +21,29 @@ pub enum InitError {
         expected: &'static str,
     },
     /// A file that a variable names cannot be read.
-    #[error("cannot read {path}, which is named by {variable}")]
+    #[error("cannot read {path}, which is named by {variable}: {error}")]
     File {
         /// The variable.
         variable: String,
         /// The file.
         path: String,
         /// Why.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A signal's exporter cannot be built.
-    #[error("cannot export {signal}")]
+    #[error("cannot export {signal}: {}", with_sources(&**error))]
     #[non_exhaustive]
     Exporter {
         /// `traces`, `metrics` or `logs`.
         signal: &'static str,
         /// Why.
-        source: Box<dyn Error + Send + Sync>,
+        error: Box<dyn Error + Send + Sync>,
     },
     /// The runtime for gRPC cannot be started.
-    #[error("cannot start the exporters' runtime")]
+    #[error("cannot start the exporters' runtime: {error}")]
     Runtime {
         /// Why.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The process already has a `tracing` subscriber.
     #[error(
@@ -52,8 +53,8 @@ pub enum InitError {
 }
 
 impl InitError {
-    pub(super) fn exporter(signal: Signal, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Exporter { signal: signal.as_str(), source: source.into() }
+    pub(super) fn exporter(signal: Signal, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Exporter { signal: signal.as_str(), error: error.into() }
     }
 }
 

@@ -147,7 +147,7 @@ fn inspect(endpoint: &str, protocol: Protocol) -> Option<Endpoint> {
 }
 
 fn read((path, variable): (String, String)) -> Result<Vec<u8>, InitError> {
-    std::fs::read(&path).map_err(|source| InitError::File { variable, path, source })
+    std::fs::read(&path).map_err(|error| InitError::File { variable, path, error })
 }
 
 fn http<B: WithExportConfig>(builder: B, endpoint: &Option<String>) -> B {
@@ -239,7 +239,7 @@ fn grpc_runtime() -> Result<Runtime, InitError> {
         .thread_name("rehop-otlp")
         .enable_all()
         .build()
-        .map_err(|source| InitError::Runtime { source })
+        .map_err(|error| InitError::Runtime { error })
 }
 
 #[cfg(test)]

@@ -14,11 +14,13 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// lapin's warnings print the bodies of returned messages.
-const DEFAULT_FILTER: &str = "info,lapin=error";
+use crate::telemetry::handler_span;
+
+/// lapin's warnings print the bodies of returned messages, and rehop reports its errors.
+const DEFAULT_FILTER: &str = "info,lapin=off";
 
 /// Exports spans and events, except those of the exporters and their clients: exporting these would create more of them,
-/// endlessly.
+/// endlessly. The span around a handler is left out as well, because the attempt has a span of its own.
 pub(super) fn exporting<S>(
     traces: Option<&SdkTracerProvider>,
     logs: Option<&SdkLoggerProvider>,
@@ -34,7 +36,8 @@ where
             .with_location(false)
     });
     let events = logs.map(OpenTelemetryTracingBridge::new);
-    Layer::and_then(spans, events).with_filter(filter_fn(|metadata| !is_the_exporters_own(metadata)))
+    Layer::and_then(spans, events)
+        .with_filter(filter_fn(|metadata| !is_the_exporters_own(metadata) && metadata.target() != handler_span::TARGET))
 }
 
 fn is_the_exporters_own(metadata: &Metadata<'_>) -> bool {

@@ -30,6 +30,7 @@ pub use ids::ChainIds;
 pub use resource::resource;
 
 use crate::telemetry::flush::flush_with;
+use crate::telemetry::unrecorded;
 use environment::{Environment, Signal};
 use exporters::Exporters;
 use health::Health;
@@ -38,7 +39,7 @@ use health::Health;
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Exports traces, metrics and logs as configured by the standard `OTEL_*` variables, and installs a `tracing` subscriber that
-/// writes lines to standard error, filtered by `RUST_LOG` (default `info,lapin=error`). `service` is the service's name unless
+/// writes lines to standard error, filtered by `RUST_LOG` (default `info,lapin=off`). `service` is the service's name unless
 /// `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` set one.
 ///
 /// Call it once, before [`connect`](crate::connect), and [`shutdown`](Telemetry::shutdown) at the end.
@@ -221,6 +222,7 @@ impl Telemetry {
     }
 
     fn make_global(&self, propagators: &[String]) {
+        unrecorded::is_set_up();
         if let Some(provider) = &self.traces {
             global::set_tracer_provider(provider.clone());
             let provider = provider.clone();

@@ -121,7 +121,7 @@ async fn run(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<rehop::Summary, rehop::Error> {
     let record = OpenOptions::new().create(true).append(true).open(&config.record).unwrap();
-    let mut service = rehop::connect(&config.settings()).await?;
+    let mut service = rehop::Service::new(&config.settings());
     for (index, queue) in config.queues.iter().enumerate() {
         let work = Arc::new(Work { queue: index, record: record.try_clone().unwrap(), go: go.clone() });
         service = service.consumer(queue.name.clone(), move |job: Message<Job>| {

@@ -27,7 +27,7 @@ impl Fixture {
         fixture.consume().prefetch = Some(1);
         let failing = fixture
             .serve(|message: Message<bytes::Bytes>| async move {
-                let text = String::from_utf8_lossy(&message).into_owned();
+                let text = String::from_utf8_lossy(&message.body).into_owned();
                 Err(Failure::permanent(format!("cannot charge {text}")).with_class("charge"))
             })
             .await;

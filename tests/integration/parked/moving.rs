@@ -33,7 +33,7 @@ async fn discarded_messages_are_kept_and_can_be_replayed() {
     let [message] = &listing.messages[..] else { panic!("{listing:?}") };
     assert_eq!((message.reason.as_str(), message.destination.as_deref()), ("permanent", Some(fixture.queue.as_str())));
     assert_eq!(message.error.as_deref(), Some("cannot charge order 3"));
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
     let replayed = bin.replay(&super::request(ramp(&[5])), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success(), "{replayed:?}");
     assert_eq!(seen.reaches(1).await, ["order 3"]);
@@ -258,7 +258,7 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     let chain = operator.list(&rows).await.unwrap().messages[2].chain.clone();
     let (message, body) = operator.body(&chain).await.unwrap();
     assert_eq!((message.size, &body[..]), (7, &b"order 2"[..]));
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
     let mut request = EditRequest::new(chain.clone(), "mended");
     (request.original, request.follow) = (Some(body), SOON);
     let edited = operator.edit(&request).await.unwrap();
@@ -311,7 +311,7 @@ async fn exported_messages_are_imported_once_and_replayed_like_any_other() {
     let imported = operator.import(&ImportRequest::default(), exported.iter().cloned().map(Ok), never()).await.unwrap();
     assert_eq!((imported.imported, imported.already_there), (10, 20));
     let (run, seen) = fixture
-        .serve_noting(|message| (String::from_utf8_lossy(message).into_owned(), message.errors().len()), Ok(()))
+        .serve_noting(|message| (String::from_utf8_lossy(&message.body).into_owned(), message.errors().len()), Ok(()))
         .await;
     let replayed = operator.replay(&request(RampSettings::none()), |_| {}, never()).await.unwrap();
     assert!(replayed.is_success(), "{replayed:?}");

@@ -58,7 +58,7 @@ async fn replayed_messages_start_again_at_their_queue_with_their_key_and_their_h
 async fn what_does_not_match_is_left_in_its_order_and_what_matches_is_handled() {
     let fixture = Fixture::new("filter").await;
     fixture.park(numbered(60)).await;
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
     let mut request = request(ramp(&[2, 5]));
     request.filter.error = Some("7".to_owned());
     request.expect = Some(6);
@@ -173,7 +173,7 @@ async fn stray_messages_go_back_to_the_queue_that_they_were_on_the_way_to() {
     // A binding was missing for a while, so the alternate exchange has kept a copy of a wait.
     fixture.client.publish(to_return().body("known").header("rehop-return-to", fixture.queue.as_str())).await.unwrap();
     let stray = format!("{}.stray", fixture.namespace.name());
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
     let lost = Publish::to(&stray, "nowhere");
     fixture.client.publish(lost.clone().body("way").header("rehop-return-to", fixture.queue.as_str())).await.unwrap();
     fixture.client.publish(lost.body("unknown")).await.unwrap();
@@ -194,7 +194,7 @@ async fn stray_messages_go_back_to_the_queue_that_they_were_on_the_way_to() {
 async fn the_queue_that_an_operator_names_for_strays_changes_nothing_about_which_are_selected() {
     let fixture = Fixture::new("stray-to").await;
     fixture.declare().await;
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
     let lost = |body: &str| Publish::to(fixture.stray(), "order.created").body(body);
     let strays = [lost("homeless"), lost("way").header("rehop-return-to", fixture.queue.as_str())];
     fixture.client.publish_many(strays).await.unwrap();
@@ -217,7 +217,7 @@ async fn the_queue_that_an_operator_names_for_strays_changes_nothing_about_which
 async fn strays_whose_queue_is_gone_stay_in_their_places_and_the_others_go_home_as_the_plan_says() {
     let fixture = Fixture::new("stray-gone").await;
     fixture.declare().await;
-    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(message).into_owned(), Ok(())).await;
+    let (run, seen) = fixture.serve_noting(|message| String::from_utf8_lossy(&message.body).into_owned(), Ok(())).await;
     // The broker's answer about the last of these would not fit into AMQP, and would end the connection.
     let (home, gone, unsayable) = (fixture.queue.clone(), fixture.namespace.queue("gone"), "語".repeat(85));
     let lost = |body: &str| Publish::to(fixture.stray(), "order.created").body(body);

@@ -19,7 +19,7 @@ impl Fixture {
         failure: impl Fn(&str) -> Failure + Send + Sync + 'static,
     ) -> Running {
         self.serve(move |message: Message<Bytes>| {
-            let body = String::from_utf8_lossy(&message).into_owned();
+            let body = String::from_utf8_lossy(&message.body).into_owned();
             let number = body.trim_start_matches("order ").parse().unwrap();
             std::future::ready(if fails(number) { Err(failure(&body)) } else { Ok(()) })
         })

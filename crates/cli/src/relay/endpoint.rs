@@ -54,7 +54,7 @@ impl Endpoint {
 impl Handler<Bytes> for Endpoint {
     async fn handle(&self, message: Message<Bytes>) -> Result<(), Failure> {
         let headers = request::headers(&message, &self.queue);
-        let request = self.client.post(self.url.clone()).headers(headers).body(message.into_body());
+        let request = self.client.post(self.url.clone()).headers(headers).body(message.body);
         let response = match request.send().await {
             Ok(response) => response,
             Err(error) => return self.treatments.missing(error),

@@ -150,11 +150,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
         None => None,
     };
     let stop = signals::watch()?;
-    let service = tokio::select! {
-        connected = rehop::connect(&settings) => connected?,
-        () = stop.cancelled() => return output::print("stopped cleanly, before the broker was reached"),
-    };
-    let service = service
+    let service = rehop::Service::new(&settings)
         .with_consumer(Consumer::new(args.queue, endpoint).decode(Raw))
         .with_graceful_shutdown(stop.cancelled_owned());
     if let Some(monitoring) = &monitoring {

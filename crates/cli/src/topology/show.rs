@@ -27,9 +27,9 @@ struct Limits {
     /// How its messages wait.
     strategy: WaitStrategy,
     /// If its handler always fails.
-    max_attempts: u64,
+    max_attempts: u32,
     /// If its consumer also crashes, as often as the broker allows.
-    max_deliveries: u64,
+    max_deliveries: u32,
     /// How long the waits of the policy last in all, if its handler always fails and asks for no other delays.
     max_wait_ms: u64,
     /// The same with its attempts, if each of them lasts for `consume.handler_timeout`.

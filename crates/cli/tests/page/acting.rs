@@ -363,7 +363,7 @@ async fn an_edited_message_is_sent_and_its_original_is_kept() {
     assert_eq!(send(&original, "").await.status, 400, "without a reason");
     assert_eq!(send("another", "a typing error").await.status, 409, "a form of another message");
     fixture.has_depth(&fixture.parked(), 1).await;
-    let (serving, seen) = fixture.serve_noting(|message| message.body().clone(), Ok(())).await;
+    let (serving, seen) = fixture.serve_noting(|message| message.body.clone(), Ok(())).await;
     let started = send(&original, "a typing error").await;
     let ended = ends(&page, &cookie, started.header("location").unwrap()).await;
     assert!(ended.body.contains("has handled the edited message"), "{}", ended.body);

@@ -167,7 +167,7 @@ async fn a_person_edits_a_message_and_discards_another() {
     fixture.declare().await;
     stock::park_bytes(&fixture, b"wrong".to_vec(), "one").await;
     stock::park_bytes(&fixture, b"useless".to_vec(), "two").await;
-    let (serving, seen) = fixture.serve_noting(|message| message.body().clone(), Ok(())).await;
+    let (serving, seen) = fixture.serve_noting(|message| message.body.clone(), Ok(())).await;
     let page = Served::start(&fixture, &[Action::Edit, Action::Discard]).await;
     let Some(browser) = Browser::open(1200, &[]).await else { return };
     browser.enter(&page).await;

@@ -16,7 +16,7 @@ pub(crate) const HOSTILE: &str = "\"><script>document.title='hacked'</script><im
 pub(crate) async fn park(fixture: &Fixture, count: usize) {
     let refusing = fixture
         .serve(|message| async move {
-            let order: serde_json::Value = serde_json::from_slice(&message).unwrap_or_default();
+            let order: serde_json::Value = serde_json::from_slice(&message.body).unwrap_or_default();
             Err(Failure::transient(format!("no customer for order {}", order["id"])).with_class("no_customer"))
         })
         .await;

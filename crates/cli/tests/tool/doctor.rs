@@ -75,8 +75,10 @@ async fn a_healthy_namespace_gets_no_complaint_in_whichever_ways_its_queues_wait
 
     let mut running = Vec::new();
     for queue in &fixture.settings.queues {
-        let consumer = Consumer::new(queue.queue.clone(), |_: Message<bytes::Bytes>| async { Ok(()) }).decode(Raw);
-        running.push(Running::start(fixture.connect().await.with_consumer(consumer)));
+        let consumer =
+            Consumer::new(queue.queue.clone(), |_: Message<bytes::Bytes>| async { Ok::<_, rehop::Failure>(()) })
+                .decode(Raw);
+        running.push(Running::start(fixture.service().with_consumer(consumer)));
     }
     let mut looked = fixture.settings.clone();
     looked.broker.management_url = Some(api.url().into());

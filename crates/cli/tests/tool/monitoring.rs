@@ -47,7 +47,7 @@ async fn probes_and_metrics_follow_the_relay_through_an_outage() {
     proxy.refuse().await;
     let tool = fixture.tool(&["relay", "--queue", &fixture.queue, "--to", &endpoint.url, "--listen", &address]);
     answers(&address, "/livez", 200, "live").await;
-    answers(&address, "/readyz", 503, "not connected to the broker yet").await;
+    answers(&address, "/readyz", 503, "the connection that publishes is not open").await;
     proxy.accept().await.unwrap();
     answers(&address, "/readyz", 200, "ready").await;
     fixture.publish("x").await;
@@ -88,10 +88,9 @@ async fn a_service_that_embeds_rehop_has_the_same_probes() {
     let fixture = Fixture::new("embedded").await;
     let monitoring = rehop::monitoring::listen("127.0.0.1:0").await.unwrap();
     let address = monitoring.address().to_string();
-    let service = fixture
-        .connect()
-        .await
-        .with_consumer(Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async { Ok(()) }).decode(Raw));
+    let service = fixture.service().with_consumer(
+        Consumer::new(fixture.queue.clone(), |_: Message<Bytes>| async { Ok::<_, rehop::Failure>(()) }).decode(Raw),
+    );
     monitoring.watch(service.status());
     let run = Running::start(service);
     answers(&address, "/readyz", 200, "ready").await;

@@ -17,15 +17,15 @@ pub(super) async fn serve(settings: Settings, shop: Arc<Shop>, killers: Sender<u
         let (shop, killers) = (shop.clone(), killers.clone());
         async move { handle(&shop, &killers, order).await }
     };
-    let service = rehop::connect_until(&settings, stop).await?;
+    let service = rehop::Service::new(&settings).with_graceful_shutdown(stop);
     service.consumer(ORDERS, handler.clone()).consumer(REFUNDS, handler).await.map(drop)
 }
 
 async fn handle(shop: &Shop, killers: &Sender<u32>, order: Message<Body>) -> Result<(), Failure> {
-    if order.item == POISON {
-        let _ = killers.send(order.id);
+    if order.body.item == POISON {
+        let _ = killers.send(order.body.id);
         return std::future::pending().await;
     }
-    let request = shop.handle(order.id, order.attempt()).await;
+    let request = shop.handle(order.body.id, order.attempt()).await;
     Treatments::default().judge(request.answer, request.retry_after)
 }

@@ -43,7 +43,7 @@ async fn the_error_that_a_replay_stopped_at_is_printed_and_not_logged() {
     let fixture = Fixture::new("logged-stop").await;
     fixture.park_directly((0..3).map(|n| message(n.to_string()))).await;
     let run = fixture.serve(|message: rehop::Message<bytes::Bytes>| async move {
-        if &message[..] == b"0" { Ok(()) } else { Err(Failure::permanent("no customer Ada")) }
+        if &message.body[..] == b"0" { Ok(()) } else { Err(Failure::permanent("no customer Ada")) }
     });
     let run = run.await;
     let finished = fixture.parked_run("replay", &["--apply", "--canary", "1"]).await;

@@ -176,7 +176,7 @@ async fn an_editor_mends_a_message() {
     let fixture = Fixture::new("editor").await;
     fixture.park_directly([message("seven").body("wrong amount")]).await;
     let run = fixture.serve(|message: rehop::Message<bytes::Bytes>| async move {
-        if &message[..] == b"right amount" { Ok(()) } else { Err(Failure::permanent("no")) }
+        if &message.body[..] == b"right amount" { Ok(()) } else { Err(Failure::permanent("no")) }
     });
     let run = run.await;
     let environment = [

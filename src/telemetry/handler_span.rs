@@ -1,0 +1,13 @@
+//! The span of `tracing` around a handler: a service's own log lines say which attempt they belong to.
+
+use tracing::Span;
+
+use crate::message::Delivery;
+
+/// The target, for filters.
+pub(crate) const TARGET: &str = "rehop::handler";
+
+/// It has the highest level, because a filter such as `warn` would otherwise take the context from the lines that it lets through.
+pub(crate) fn handler_span(queue: &str, chain: &str, delivery: &Delivery) -> Span {
+    tracing::error_span!(target: TARGET, "handle", queue, chain, attempt = delivery.ledger.attempt())
+}
