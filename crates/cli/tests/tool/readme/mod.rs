@@ -5,13 +5,12 @@ mod shown;
 
 use std::path::{Path, PathBuf};
 
-use rehop_testing::{Broker, Client, Namespace, eventually};
-use serde_json::json;
+use rehop_testing::{Broker, eventually};
 use tokio::process::Command;
 
-use crate::folder::Folder;
 use crate::process::{Finished, Tool};
 use crate::support::{SOON, not_tried};
+use crate::vhost::Vhost;
 use blocks::{Block, Typed, blocks};
 use shown::{by_order, masked};
 
@@ -47,26 +46,13 @@ fn read(file: &str) -> String {
 
 /// Somebody who does what README says.
 struct Reader {
-    /// Where the service is.
-    folder: Folder,
-    broker: String,
-    client: Client,
+    vhost: Vhost,
     service: Option<Tool>,
 }
 
 impl Reader {
-    /// A virtual host of its own lets README's names of queues hold on a broker that tests share.
     async fn new() -> Self {
-        let (shared, namespace) = (Broker::shared().await, Namespace::new("readme"));
-        let management = shared.management().unwrap();
-        let mut url: reqwest::Url = shared.amqp_url().parse().unwrap();
-        management.put(&format!("vhosts/{}", namespace.name()), &json!({})).await.unwrap();
-        let everything = json!({ "configure": ".*", "write": ".*", "read": ".*" });
-        let permissions = format!("permissions/{}/{}", namespace.name(), url.username());
-        management.put(&permissions, &everything).await.unwrap();
-        url.set_path(namespace.name());
-        let client = Client::connect(url.as_str()).await.unwrap();
-        Self { folder: Folder::new(&namespace), broker: url.to_string(), client, service: None }
+        Self { vhost: Vhost::new("readme").await, service: None }
     }
 
     async fn follow(&mut self, block: &Block<'_>) {
@@ -83,7 +69,7 @@ impl Reader {
     }
 
     fn write(&self, file: &str, text: &str) {
-        let path = self.folder.0.join(file);
+        let path = self.vhost.folder.0.join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
@@ -136,8 +122,8 @@ impl Reader {
         let tool = Path::new(env!("CARGO_BIN_EXE_rehop")).parent().unwrap().to_str().unwrap();
         let path = format!("{tool}:{}", std::env::var("PATH").unwrap());
         let mut shell = Command::new("bash");
-        shell.args(["-c", command]).env_clear().env("PATH", path).env("REHOP_BROKER__URL", &self.broker);
-        shell.current_dir(&self.folder.0);
+        shell.args(["-c", command]).env_clear().env("PATH", path).env("REHOP_BROKER__URL", self.vhost.url.as_str());
+        shell.current_dir(&self.vhost.folder.0);
         shell
     }
 
@@ -149,7 +135,7 @@ impl Reader {
             if printed.lines().count() < shown.len() { Err(printed) } else { Ok(true) }
         });
         waiting.await.unwrap();
-        let parked = async || self.client.depth("orders.parked").await.map(|depth| depth == 1);
+        let parked = async || self.vhost.client.depth("orders.parked").await.map(|depth| depth == 1);
         eventually(SOON, "the order is parked", parked).await.unwrap();
         assert_eq!(by_order(shown.iter().copied()), by_order(service.out.text().lines()));
     }
@@ -172,9 +158,7 @@ async fn what_readme_types_works_and_prints_what_it_shows() {
     let Finished { status, out, err } = service.finished().await;
     let last = out.lines().last().unwrap_or_default();
     assert!(status.success() && last.starts_with("stopped cleanly: "), "{status}: {out}{err}");
-    let management = Broker::shared().await.management().unwrap();
-    let vhost = reader.folder.0.file_name().unwrap().to_str().unwrap();
-    management.delete(&format!("vhosts/{vhost}")).await.unwrap();
+    reader.vhost.delete().await;
 }
 
 /// The block of a file in README.
