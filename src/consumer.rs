@@ -114,7 +114,8 @@ impl<T, H, D> Consumer<T, H, D> {
     /// named by [`Failure::with_class`].
     ///
     /// The policy's `errors` know a failure by this name, and so do metrics and the history of a message. Errors inside an
-    /// `anyhow::Error` or an `eyre::Report` are found if the feature `anyhow` or `eyre` is enabled.
+    /// `anyhow::Error` or an `eyre::Report` are found if the feature `anyhow` or `eyre` is enabled. rehop's own errors have no source; their
+    /// variants and [`Problem::cause`](crate::Problem::cause) tell them apart.
     ///
     /// ```
     /// # use rehop::{Consumer, Failure, Message};

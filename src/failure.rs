@@ -13,7 +13,7 @@ pub(crate) use cause::Classify;
 /// Why an attempt failed, and what should become of the message.
 ///
 /// A handler returns `Result<(), Failure>`, or a `Result` with any error that converts into a failure: every
-/// [`Error`](std::error::Error), an `anyhow::Error`, an `eyre::Report`, a `Box<dyn Error + Send + Sync>` and plain text. `?`
+/// [`Error`](std::error::Error) that is `Send`, `Sync` and `'static`, an `anyhow::Error`, an `eyre::Report`, a `Box<dyn Error + Send + Sync>` and plain text. `?`
 /// converts them, too. The queue's policy then decides how it is treated (as
 /// transient, unless its error classes say otherwise). The constructors below decide explicitly.
 ///
@@ -42,8 +42,8 @@ pub(crate) use cause::Classify;
 /// # Classes
 ///
 /// The policy's `errors`, metrics and the history of a message know a failure by its class. Without a name of your own it is the
-/// name of the error's type: `ParseIntError`. A type that is called `Error` is named with its module or crate: `io::Error`. Two ways
-/// give names of your own: [`with_class`](Self::with_class) where the failure is made, and
+/// name of the error's type: `ParseIntError`. A type that is called `Error` is named with the module or crate that
+/// defines it: `io::Error`, `sqlx_core::Error`. Types of the same name share a class. Two ways give names of your own: [`with_class`](Self::with_class) where the failure is made, and
 /// [`Consumer::classify`](crate::Consumer::classify) for all errors that a queue's handler returns.
 ///
 /// `Failure` does not implement [`std::error::Error`], so that `?` can convert every error into one.

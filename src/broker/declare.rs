@@ -26,7 +26,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// As [`connect`](crate::connect), and when something exists with other arguments, is missing, or may not be declared.
+    /// As for a [`Service`](crate::Service), and when something exists with other arguments, is missing, or may not be declared.
     pub async fn declare(&self, settings: &Settings) -> Result<(), Error> {
         settings.resolve()?;
         let link = Link::new(format!("{} declaring", settings.namespace), settings.broker.clone());

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn classes_of_our_own_and_names_of_types_are_always_possible() {
-        for class in ["error", "panic", "timeout", "sqlx::Error", "ParseIntError"] {
+        for class in ["error", "panic", "timeout", "io::Error", "ParseIntError"] {
             let settings = Settings { retry: naming(class), ..Settings::default() };
             assert_eq!(unknown(&settings, &[declaring("a", &[])]), None, "{class}");
         }

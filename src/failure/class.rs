@@ -4,40 +4,64 @@ use std::borrow::Cow;
 
 /// The class of errors of this type, or `plain` if the type says nothing about the error.
 pub(super) fn of_type<E>(plain: &'static str) -> Cow<'static, str> {
-    match std::any::type_name::<E>() {
+    of_path(std::any::type_name::<E>(), plain)
+}
+
+fn of_path(path: &'static str, plain: &'static str) -> Cow<'static, str> {
+    match target(path) {
         "&str" | "alloc::string::String" | "anyhow::Error" | "eyre::Report" => Cow::Borrowed(plain),
-        name if name.starts_with("alloc::boxed::Box<dyn") || name.starts_with("alloc::borrow::Cow<") => {
-            Cow::Borrowed(plain)
-        }
-        name => short(name),
+        target if target.starts_with("dyn ") || target.starts_with("alloc::borrow::Cow<") => Cow::Borrowed(plain),
+        target => match short(target) {
+            class if class.is_empty() => Cow::Borrowed(plain),
+            class => class,
+        },
+    }
+}
+
+/// What a pointer points to.
+fn target(path: &str) -> &str {
+    const POINTERS: [&str; 2] = ["alloc::boxed::Box<", "alloc::sync::Arc<"];
+    match POINTERS.iter().find_map(|pointer| path.strip_prefix(pointer)) {
+        Some(inside) => target(inside.strip_suffix('>').unwrap_or(inside)),
+        None => path,
     }
 }
 
 /// The last part of a type's path, which stays when code is moved: `ParseIntError`. Many types are called `Error`, so these keep the module or the
-/// crate that is named with them: `io::Error`. Pointers and type parameters are left out.
+/// crate that defines them: `io::Error`. Type parameters are left out.
 pub(crate) fn short(path: &str) -> Cow<'_, str> {
-    let pointer =
-        |path| ["alloc::boxed::Box<", "alloc::sync::Arc<"].iter().find_map(|pointer| str::strip_prefix(path, pointer));
-    let target = std::iter::successors(Some(path), |path| pointer(*path)).last().unwrap_or(path);
-    let end = target.find(['<', '>']).unwrap_or(target.len());
-    let mut parts = target[..end].rsplit("::");
+    let plain = without_parameters(path);
+    let mut parts = plain.trim_start_matches('&').rsplit("::");
     let name = parts.next().unwrap_or_default();
-    if name != "Error" {
-        return Cow::Borrowed(name);
-    }
-    // Libraries define the type in a private module of this name, and export it from the one above.
-    match parts.find(|module| !matches!(*module, "error" | "errors")) {
-        Some(module) => {
-            let short = format!("{module}::{name}");
-            if short == path { Cow::Borrowed(path) } else { Cow::Owned(short) }
+    // Libraries define the type in a private module of such a name, and export it from the one above. A function may have a type of its own.
+    let is_named =
+        |module: &&str| !module.is_empty() && !matches!(*module, "error" | "errors") && !module.starts_with('{');
+    let short = match parts.find(is_named) {
+        Some(module) if name == "Error" => format!("{module}::{name}"),
+        _ => name.to_owned(),
+    };
+    if short == path { Cow::Borrowed(path) } else { Cow::Owned(short) }
+}
+
+fn without_parameters(path: &str) -> String {
+    let mut depth = 0_u32;
+    let outside = path.chars().filter(|c| match c {
+        '<' => {
+            depth += 1;
+            false
         }
-        None => Cow::Borrowed(name),
-    }
+        '>' => {
+            depth = depth.saturating_sub(1);
+            false
+        }
+        _ => depth == 0,
+    });
+    outside.collect()
 }
 
 /// Whether a class looks like the name of a type, and not like one that was given by hand.
 pub(crate) fn is_of_type(class: &str) -> bool {
-    class.contains("::") || class.starts_with(|c: char| c.is_ascii_uppercase())
+    without_parameters(class).rsplit("::").next().is_some_and(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
 #[cfg(test)]
@@ -54,10 +78,11 @@ mod tests {
             ("billing::charge::Error", "charge::Error"),
             ("billing::Error", "billing::Error"),
             ("Error", "Error"),
-            ("alloc::boxed::Box<billing::Error>", "billing::Error"),
-            ("alloc::sync::Arc<alloc::boxed::Box<billing::Declined>>", "Declined"),
+            ("&billing::Error", "billing::Error"),
             ("tokio::sync::mpsc::error::SendError<alloc::vec::Vec<u8>>", "SendError"),
-            ("alloc::boxed::Box<tokio::sync::mpsc::error::SendError<u8>>", "SendError"),
+            ("billing::charge::{{closure}}::Error", "charge::Error"),
+            ("<billing::Charge as rehop::Handler<u8>>::handle::Declined", "Declined"),
+            ("billing::Charge<u8>::handle::Declined", "Declined"),
             ("", ""),
         ] {
             assert_eq!(short(path), class, "{path}");
@@ -66,8 +91,23 @@ mod tests {
     }
 
     #[test]
+    fn a_pointer_has_the_class_of_what_it_points_to_and_an_erased_error_has_none() {
+        for (path, class) in [
+            ("alloc::boxed::Box<billing::Error>", "billing::Error"),
+            ("alloc::sync::Arc<alloc::boxed::Box<billing::Declined>>", "Declined"),
+            ("alloc::boxed::Box<tokio::sync::mpsc::error::SendError<u8>>", "SendError"),
+            ("alloc::boxed::Box<dyn core::error::Error + core::marker::Send>", "plain"),
+            ("alloc::sync::Arc<dyn core::error::Error + core::marker::Send + core::marker::Sync>", "plain"),
+            ("alloc::borrow::Cow<str>", "plain"),
+            ("anyhow::Error", "plain"),
+        ] {
+            assert_eq!(of_path(path, "plain"), class, "{path}");
+        }
+    }
+
+    #[test]
     fn names_of_types_are_told_from_names_given_by_hand() {
         assert!(is_of_type("ParseIntError") && is_of_type("io::Error"));
-        assert!(!is_of_type("card_declined") && !is_of_type(""));
+        assert!(!is_of_type("card_declined") && !is_of_type("stripe::declined") && !is_of_type(""));
     }
 }

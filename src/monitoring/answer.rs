@@ -17,14 +17,14 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-/// What this path answers. `status` is missing until the service is connected.
+/// What this path answers. `status` is missing until a service is watched.
 pub(super) fn answer(path: &str, status: Option<&Status>) -> Answer {
     match path {
         "/livez" => text(StatusCode::OK, "live\n".to_owned()),
         "/readyz" => {
             let problems = match status {
                 Some(status) => status.problems(),
-                None => vec!["the service is not connected to the broker yet".to_owned()],
+                None => vec!["no service is watched yet".to_owned()],
             };
             readiness(&problems)
         }

@@ -1,7 +1,7 @@
 //! One trace per message, and metrics.
 //!
-//! The library uses only OpenTelemetry's API, through the global tracer and meter. Set them up before
-//! [`connect`](crate::connect), with [`init`] or yourself. Without this nothing is recorded, but trace context is still passed on.
+//! The library uses only OpenTelemetry's API, through the global tracer and meter. Set them up before a
+//! [`Service`](crate::Service) starts, with [`init`] or yourself. Without this nothing is recorded, but trace context is still passed on.
 //!
 //! # Set-up
 //!
@@ -127,8 +127,8 @@
 //! wait; its attempt ends with the outcome `wait`, and its settlement is a `nack`. One that waits in the process has a span `wait <queue>`.
 //!
 //! A handler runs inside a span of the crate `tracing` as well, `handle`, with the fields `queue`, `chain` and `attempt`: a service's own log
-//! lines show them. Its target is `rehop::handler` and its level `ERROR`, so that no filter but `rehop::handler=off` removes it. [`init`] does
-//! not export it, because the attempt's span is there already.
+//! lines show them. Its target is `rehop::handler`, and its level is `ERROR`, so a filter by level keeps it. A filter that names only other targets
+//! needs `rehop::handler=error`. [`init`] does not export it, because the attempt's span is there already.
 //!
 //! Bodies and headers are never recorded. An operator's words are, so they should not quote a body. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
 //!
@@ -177,7 +177,8 @@ pub(crate) mod rested;
 pub(crate) mod spans;
 #[cfg(all(test, feature = "otlp"))]
 mod tests;
-mod unrecorded;
+#[allow(missing_docs, reason = "no part of the API, although `internals` shares it")]
+pub(crate) mod unrecorded;
 pub(crate) mod values;
 
 pub use flush::flush_with;

@@ -62,6 +62,8 @@ pub(super) fn start_with_telemetry(
         }
         (false, false) => None,
     };
+    // Whoever runs the tool decides that by variables, and not in code.
+    rehop::internals::need_not_be_said();
     init(options, lifetime, telemetry.as_ref())?;
     Ok(telemetry)
 }

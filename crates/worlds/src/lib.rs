@@ -22,7 +22,7 @@
 //!     let charge = move |order: Message<u32>| {
 //!         let charges = charges.clone();
 //!         async move {
-//!             charges.lock().unwrap().push(*order);
+//!             charges.lock().unwrap().push(order.body);
 //!             // The receipt takes a second.
 //!             tokio::time::sleep(Duration::from_secs(1)).await;
 //!             Ok::<_, Failure>(())

@@ -163,7 +163,7 @@ fn a_queue_is_read_with_all_its_settings() {
             immediate = 0
             delays = { kind = "fixed", delay = "5s", waits = 3 }
             max_age = "none"
-            errors = { "payment::Declined" = "permanent" }
+            errors = { "payment::Error" = "permanent" }
             "#,
         );
         let settings = Settings::load().unwrap();

@@ -42,7 +42,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// writes lines to standard error, filtered by `RUST_LOG` (default `info,lapin=off`). `service` is the service's name unless
 /// `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` set one.
 ///
-/// Call it once, before [`connect`](crate::connect), and [`shutdown`](Telemetry::shutdown) at the end.
+/// Call it once, before a [`Service`](crate::Service) starts, and [`shutdown`](Telemetry::shutdown) at the end.
 ///
 /// # Errors
 ///
@@ -222,7 +222,7 @@ impl Telemetry {
     }
 
     fn make_global(&self, propagators: &[String]) {
-        unrecorded::is_set_up();
+        unrecorded::need_not_be_said();
         if let Some(provider) = &self.traces {
             global::set_tracer_provider(provider.clone());
             let provider = provider.clone();

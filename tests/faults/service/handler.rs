@@ -72,7 +72,7 @@ impl Work {
         let result = self.act(&job).await;
         match &result {
             Ok(()) => self.note(Step::Succeeded, &job),
-            Err(_) if job.does == Does::Discard => self.note(Step::Discarded, &job),
+            Err(_) if job.body.does == Does::Discard => self.note(Step::Discarded, &job),
             Err(_) => self.note(Step::Failed, &job),
         }
         result
@@ -89,7 +89,7 @@ impl Work {
             at: now(),
             process: std::process::id(),
             queue: self.queue,
-            id: job.id,
+            id: job.body.id,
             step,
             attempt: job.attempt(),
             hop: job.hop(),
@@ -101,7 +101,7 @@ impl Work {
 
     async fn act(&self, job: &Message<Job>) -> Result<(), Failure> {
         let not_yet = || Err(Failure::transient("not yet"));
-        match job.does {
+        match job.body.does {
             Does::Succeed | Does::Undecodable | Does::Expired => Ok(()),
             Does::Slow(millis) => {
                 tokio::time::sleep(Duration::from_millis(millis)).await;
