@@ -24,7 +24,7 @@ pub(super) fn answer(path: &str, status: Option<&Status>) -> Answer {
         "/readyz" => {
             let problems = match status {
                 Some(status) => status.problems(),
-                None => vec!["no service is watched yet".to_owned()],
+                None => vec!["the service has not started yet".to_owned()],
             };
             readiness(&problems)
         }
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(answer("/livez", None).status, StatusCode::OK);
         let unready = answer("/readyz", None);
         assert_eq!(unready.status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(unready.body.contains("not connected"), "{}", unready.body);
+        assert!(unready.body.contains("not started"), "{}", unready.body);
         assert_eq!(readiness(&[]).status, StatusCode::OK);
         let two = readiness(&["one".to_owned(), "two".to_owned()]);
         assert_eq!((two.status, two.body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "one\ntwo\n"));

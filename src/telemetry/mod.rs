@@ -11,7 +11,7 @@
 //! # #[cfg(feature = "otlp")]
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let telemetry = rehop::telemetry::init("orders")?;
-//! // connect, consume, stop
+//! // run the service
 //! if let Err(error) = telemetry.shutdown().await {
 //!     eprintln!("{error}");
 //! }
