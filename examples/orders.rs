@@ -26,7 +26,7 @@ async fn charge(order: Message<Order>) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Logs go to standard error. lapin is the AMQP client: rehop reports its errors, and its warnings may quote messages.
+    // Logs go to standard error, without those of lapin, the AMQP client: its warnings may quote messages, and rehop logs its errors.
     tracing_subscriber::fmt().with_env_filter("info,lapin=off").with_writer(std::io::stderr).init();
     let shutdown = rehop::shutdown_signal(); // SIGTERM counts from here on
     let settings = Settings::load()?;

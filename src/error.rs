@@ -16,10 +16,10 @@ use mismatch::{inequivalent, of_namespace, remedy};
 
 crate::debug::debug_is_display!(Error);
 
-/// Why a consumer could not start.
+/// Why a service could not start.
 ///
-/// Its text says all of it, with what the broker or the network said, so it has no [`source`](std::error::Error::source) that would repeat this;
-/// [`Problem::cause`] leads to the error behind it. After start-up these errors are not fatal: the service logs them, reconnects, and declares and subscribes again.
+/// Its text is complete, so its [`source`](std::error::Error::source) is `None`; [`Problem::cause`] has the error behind it. Once
+/// started, a service logs such errors, reconnects, and declares and subscribes again.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -13,9 +13,9 @@ pub(crate) use cause::Classify;
 /// Why an attempt failed, and what should become of the message.
 ///
 /// A handler returns `Result<(), Failure>`, or a `Result` with any error that converts into a failure: every
-/// [`Error`](std::error::Error) that is `Send`, `Sync` and `'static`, an `anyhow::Error`, an `eyre::Report`, a `Box<dyn Error + Send + Sync>` and plain text. `?`
-/// converts them, too. The queue's policy then decides how it is treated (as
-/// transient, unless its error classes say otherwise). The constructors below decide explicitly.
+/// [`Error`](std::error::Error) that is `Send`, `Sync` and `'static`, an `anyhow::Error`, an `eyre::Report`, a
+/// `Box<dyn Error + Send + Sync>` and plain text. `?` makes the same conversion. The queue's policy then treats the failure as
+/// transient, unless `retry.errors` names its class. The constructors below decide explicitly.
 ///
 /// A failure's text goes to the message's `rehop-errors` header, to logs and to spans. Keep payloads and credentials out of
 /// it.
@@ -41,10 +41,11 @@ pub(crate) use cause::Classify;
 ///
 /// # Classes
 ///
-/// The policy's `errors`, metrics and the history of a message know a failure by its class. Without a name of your own it is the
-/// name of the error's type: `ParseIntError`. A type that is called `Error` is named with the module or crate that
-/// defines it: `io::Error`, `sqlx_core::Error`. Types of the same name share a class. Two ways give names of your own: [`with_class`](Self::with_class) where the failure is made, and
-/// [`Consumer::classify`](crate::Consumer::classify) for all errors that a queue's handler returns.
+/// The policy's `errors`, metrics and the history of a message know a failure by its class. By default it is the name of the error's
+/// type: `ParseIntError`. A type that is called `Error` is named with the module or crate that defines it: `io::Error`,
+/// `sqlx_core::Error`. Types of the same name share a class, and renaming one changes it. To name it yourself, use
+/// [`with_class`](Self::with_class) where the failure is made, or [`Consumer::classify`](crate::Consumer::classify) for all errors of
+/// a queue's handler.
 ///
 /// `Failure` does not implement [`std::error::Error`], so that `?` can convert every error into one.
 #[derive(Debug, Clone)]
@@ -138,7 +139,8 @@ impl Failure {
     /// the error's type. For plain text, and for errors whose type says nothing (`anyhow::Error`, `eyre::Report`, `Box<dyn Error>`), it
     /// is the constructor's name, or `error` if the failure comes from `?`.
     ///
-    /// Each class is a value of a metric's attribute, so there should be few. Never put an id or a text of the message in it.
+    /// Each class is a value of a metric's attribute, so there should be few. Never put an id or a text of the message in it. A name
+    /// such as `stripe::Declined` is taken for the path of a type, so `retry.errors` cannot contain it.
     ///
     /// ```
     /// # use rehop::Failure;

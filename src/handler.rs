@@ -36,7 +36,7 @@ pub use state::with_state;
 /// let consumer = Consumer::new("amounts", check);
 /// # let _ = consumer;
 ///
-/// // A closure has to name the type of its error, unless it calls a function that does.
+/// // A closure has to name its error type, unless it returns the result of a function that does.
 /// let consumer = Consumer::new("logs", |line: Message<String>| async move {
 ///     println!("{}", line.body);
 ///     Ok::<_, Failure>(())

@@ -22,7 +22,7 @@ pub use crate::random::{Seeded, random, seed};
 pub use crate::retry::ledger::{Replay, cut};
 pub use crate::settings::address::{InvalidUrl, uris};
 pub use crate::settings::resolve::{QueueConfig, Resolved};
-pub use crate::telemetry::unrecorded::need_not_be_said;
+pub use crate::telemetry::unrecorded::suppress_unrecorded_hint;
 pub use crate::telemetry::values::Values;
 pub use crate::topology::{CONSUMER_TIMEOUT, NAMESPACE, Names, WAITS_IN, ask_for, build, discarded};
 pub use crate::wire::{HeadersTooLarge, Room, names, parked as at_rest, receipt, table_size};

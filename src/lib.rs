@@ -1,5 +1,5 @@
 //! rehop consumes from RabbitMQ and retries failed messages: immediately, within the broker's delivery limit, or after a delay. A message
-//! keeps its routing key, deadline and history, and its attempts share one OpenTelemetry trace.
+//! keeps its routing key, deadline and history. Its attempts share one OpenTelemetry trace, if it has an id or a trace context.
 //!
 //! ```no_run
 //! use rehop::{Failure, Message, Settings};

@@ -87,8 +87,8 @@ impl<T> Message<T> {
         self.source.is_last_attempt(&self.delivery.ledger, Timestamp::now())
     }
 
-    /// How often this message has waited, without its defers. With strategy `native` the broker counts this, defers too, and a few more if
-    /// deliveries were lost.
+    /// How many times this message has waited, without its defers. With strategy `native` the broker counts, and includes defers and
+    /// deliveries that were lost.
     pub fn hop(&self) -> u32 {
         self.delivery.ledger.hop
     }

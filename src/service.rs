@@ -55,11 +55,12 @@ async fn reach(consuming: &Link, publishing: &Link) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Awaiting it fails when the settings contradict themselves, when the broker refuses the login, when it cannot be reached within
-/// `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. Later losses of the connection are no
-/// error: the service connects again.
+/// Awaiting it fails when the settings contradict themselves, when a queue has two handlers, when the broker refuses the login or cannot
+/// be reached within `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. A connection that is
+/// lost later is not an error: the service reconnects.
 #[must_use = "nothing is consumed until it is awaited"]
 pub struct Service {
+    /// An error is returned when the service is awaited.
     resolved: Result<Resolved, SettingsError>,
     consuming: Arc<Link>,
     publishing: Arc<Link>,
@@ -76,8 +77,8 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// A service with these settings, and without queues. It connects when it is awaited, by two connections, because an alarm would block
-    /// acks on a connection that publishes (3.10, 4.0 and 4.3).
+    /// A service with these settings, and without queues. Awaiting it opens two connections, one to consume and one to publish: during an
+    /// alarm the broker blocks a connection that publishes, and acks on it too (3.10, 4.0 and 4.3).
     pub fn new(settings: &Settings) -> Self {
         let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));
         let (consuming, publishing) = (link("consuming"), link("publishing"));
@@ -109,14 +110,14 @@ impl Service {
 
     /// Stops when this future completes, such as [`shutdown_signal`](crate::shutdown_signal): consuming ends, messages that no handler
     /// has seen are handed back, and running handlers may finish within `shutdown.grace`, of which the last fifth, 2 s at most, is for
-    /// closing. If the broker has not been reached by then, the service ends at once, with an empty summary. Without this the service
-    /// runs until its task is dropped.
+    /// closing. If the broker has not been reached by then, the service closes what it has opened and ends with an empty summary.
+    /// Without this the service runs until its task is dropped.
     pub fn with_graceful_shutdown(mut self, shutdown: impl Future<Output = ()> + Send + 'static) -> Self {
         self.shutdown = Some(shutdown.boxed());
         self
     }
 
-    /// How the service is doing, once it runs. Take it before the service is awaited, after its queues were added.
+    /// How the service is doing. Take it before the service is awaited; until then it is not ready.
     pub fn status(&self) -> Status {
         self.status.clone()
     }

@@ -1,4 +1,4 @@
-//! How a running service is doing.
+//! How a service is doing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use crate::broker::connection::Link;
 use crate::error::Error;
 use crate::timestamp::Timestamp;
 
-/// How a running service is doing: for probes and status pages. It is cheap to clone and to ask, and asks the broker nothing.
+/// How a service is doing: for probes and status pages. It is cheap to clone and to ask, and asks the broker nothing.
 ///
 /// ```no_run
 /// # use rehop::{Failure, Message};

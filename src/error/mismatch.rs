@@ -22,8 +22,8 @@ pub(super) fn inequivalent(text: &str) -> Option<(String, String, String, String
     Some((format!("{kind} {name:?}"), argument.to_owned(), value(received), value(current)))
 }
 
-/// A queue's dead-letter exchange tells which namespace declared the queue. A service whose namespace is its program's name gets
-/// another one when the program is renamed, or when the tool declares for it.
+/// A queue's dead-letter exchange tells which namespace declared the queue. Without a setting, the namespace is the program's name: renaming
+/// the program, or declaring with the tool, changes it.
 pub(super) fn of_namespace(argument: &str, wanted: &str, found: &str) -> Option<String> {
     let namespace = |exchange: &str| namespace_of(exchange.trim_matches('\'')).map(str::to_owned);
     match (argument, namespace(found), namespace(wanted)) {

@@ -16,8 +16,8 @@ struct Inner {
 }
 
 impl Problem {
-    /// The error behind it, if there is one, for a downcast: an [`io::Error`](std::io::Error), or an error of the AMQP client. Its text may
-    /// repeat this one's.
+    /// The error behind it, if there is one, for a downcast: for a file an [`io::Error`](std::io::Error), otherwise an error of the AMQP
+    /// client, which has the `io::Error` among its sources if the network failed. Its text may repeat this one's.
     pub fn cause(&self) -> Option<&(dyn Error + 'static)> {
         self.0.cause.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }

@@ -27,8 +27,8 @@ fn target(path: &str) -> &str {
     }
 }
 
-/// The last part of a type's path, which stays when code is moved: `ParseIntError`. Many types are called `Error`, so these keep the module or the
-/// crate that defines them: `io::Error`. Type parameters are left out.
+/// The last part of a type's path: `ParseIntError`. Moving code keeps it, except for types called `Error`: they are many, so they have the module
+/// or crate that defines them, `io::Error`. Type parameters are left out.
 pub(crate) fn short(path: &str) -> Cow<'_, str> {
     let plain = without_parameters(path);
     let mut parts = plain.trim_start_matches('&').rsplit("::");

@@ -16,7 +16,8 @@ use crate::wire::{Room, properties_size};
 
 /// A message to publish: where to, a body, and properties.
 ///
-/// It gets an id when it is made, so publishing the same value again is recognised as a duplicate.
+/// It gets its id here, so that a consumer can recognise a second publish of the same value. There is no `expiration`: see
+/// [`deadline`](Self::deadline).
 ///
 /// ```
 /// use rehop::Publish;

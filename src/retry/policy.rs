@@ -250,7 +250,8 @@ impl RetryPolicy {
 fn check_classes(errors: &BTreeMap<String, Treatment>) -> Result<(), InvalidPolicy> {
     let mut of_types = errors.keys().filter(|class| is_of_type(class)).map(|class| (class, short(class)));
     let Some((class, short)) = of_types.find(|(class, short)| class.as_str() != short) else { return Ok(()) };
-    let problem = format!("no failure has the class {class:?}: the class of this type is {short:?}");
+    let problem =
+        format!("{class:?} looks like the path of a type, and the class of that type is {short:?}: write this");
     Err(InvalidPolicy { key: "errors", problem })
 }
 

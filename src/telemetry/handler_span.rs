@@ -7,7 +7,7 @@ use crate::message::Delivery;
 /// The target, for filters.
 pub(crate) const TARGET: &str = "rehop::handler";
 
-/// It has the highest level, because a filter such as `warn` would otherwise take the context from the lines that it lets through.
+/// At level ERROR, so that a filter such as `warn` keeps it, and the lines that pass keep their context.
 pub(crate) fn handler_span(queue: &str, chain: &str, delivery: &Delivery) -> Span {
     tracing::error_span!(target: TARGET, "handle", queue, chain, attempt = delivery.ledger.attempt())
 }

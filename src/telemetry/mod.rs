@@ -128,7 +128,8 @@
 //!
 //! A handler runs inside a span of the crate `tracing` as well, `handle`, with the fields `queue`, `chain` and `attempt`: a service's own log
 //! lines show them. Its target is `rehop::handler`, and its level is `ERROR`, so a filter by level keeps it. A filter that names only other targets
-//! needs `rehop::handler=error`. [`init`] does not export it, because the attempt's span is there already.
+//! needs `rehop::handler=error`. [`init`] does not export it, because the attempt's span is there
+//! already; a layer of your own does, unless it filters the target out.
 //!
 //! Bodies and headers are never recorded. An operator's words are, so they should not quote a body. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
 //!

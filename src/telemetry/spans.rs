@@ -179,7 +179,7 @@ impl QueueTracer {
         let context = self.build(chain, builder);
         let span = context.span();
         if !chain.is_recorded(span.span_context()) {
-            unrecorded::say();
+            unrecorded::hint_once();
         }
         if span.is_recording() {
             let (exchange, routing_key) = (delivery.origin.exchange.as_str(), delivery.origin.routing_key.as_str());

@@ -1,23 +1,24 @@
-//! Says once that nothing records rehop's spans: a provider of another version of OpenTelemetry is as good as none, and nothing else would tell.
+//! A hint, once, that nothing records rehop's spans: a provider of another version of OpenTelemetry is as good as none, and nothing else would tell.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The version of the crate whose global provider rehop uses.
 const VERSION: &str = "0.33";
 
-static SAID: AtomicBool = AtomicBool::new(false);
+/// The hint was given, or is not wanted.
+static IS_SETTLED: AtomicBool = AtomicBool::new(false);
 
-/// It is known what is recorded: the service has set up telemetry by [`init`](crate::telemetry::init), which may mean that it wants none.
-pub fn need_not_be_said() {
-    SAID.store(true, Ordering::Relaxed);
+/// Suppresses the hint: [`init`](crate::telemetry::init) has run, or an operator's variables decide what is recorded.
+pub fn suppress_unrecorded_hint() {
+    IS_SETTLED.store(true, Ordering::Relaxed);
 }
 
-/// The span of an attempt was not recorded.
-pub(crate) fn say() {
-    if !SAID.swap(true, Ordering::Relaxed) {
+/// For an attempt whose span was not recorded.
+pub(crate) fn hint_once() {
+    if !IS_SETTLED.swap(true, Ordering::Relaxed) {
         tracing::info!(
-            "no tracer provider is set for opentelemetry {VERSION}, so attempts are in no trace; rehop::telemetry::init sets one up. If the \
-             service sets its own, its crate has another version: see `cargo tree -d`"
+            "attempts are not traced, because no tracer provider is set for opentelemetry {VERSION}; call rehop::telemetry::init or, if the \
+             service sets a provider, use that version (`cargo tree -d` shows two)"
         );
     }
 }

@@ -172,19 +172,15 @@ async fn a_shutdown_that_gets_no_answer_to_a_subscription_settles_what_its_handl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_whose_shutdown_is_ready_at_once_stops_cleanly() {
+async fn a_service_that_is_stopped_as_soon_as_it_is_connected_stops_cleanly() {
     let fixture = Fixture::new("at-once").await;
-    let run = fixture
-        .service()
-        .with_consumer(
-            rehop::Consumer::new(fixture.queue.clone(), |_: rehop::Message<bytes::Bytes>| async {
-                Ok::<_, Failure>(())
-            })
-            .decode(rehop::Raw),
-        )
-        .with_graceful_shutdown(async {});
-    let summary = tokio::time::timeout(Duration::from_secs(60), run.into_future()).await.unwrap().unwrap();
-    assert_eq!(summary.stopped, Stopped::Shutdown);
+    let handler = |_: Message<Bytes>| async { Ok::<_, Failure>(()) };
+    let service = fixture.service().with_consumer(Consumer::new(fixture.queue.clone(), handler).decode(Raw));
+    let status = service.status();
+    let run = Running::start(service);
+    let is_open = async || Ok::<_, String>(status.connections().is_publishing_open);
+    eventually(SOON, "both connections are open", is_open).await.unwrap();
+    assert_eq!(run.stop().await.stopped, Stopped::Shutdown);
 }
 
 #[tokio::test(flavor = "multi_thread")]

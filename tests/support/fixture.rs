@@ -108,12 +108,18 @@ impl Fixture {
         .unwrap();
     }
 
-    /// Starts a service on the queue that takes raw bodies, and waits until the queue exists.
+    /// Starts a service on the queue that takes raw bodies, and waits until it is connected, unless it ends, and the queue exists.
     pub(crate) async fn serve<R>(&self, handler: impl Fn(Message<Bytes>) -> R + Send + Sync + 'static) -> Running
     where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let (run, _) = self.start(handler).await;
+        let (run, status) = self.start(handler).await;
+        let connected = async || {
+            let connections = status.connections();
+            let is_open = connections.is_consuming_open && connections.is_publishing_open;
+            if is_open || run.has_ended() { Ok(true) } else { Err(format!("{status:?}")) }
+        };
+        eventually(SOON, "the service is connected", connected).await.unwrap();
         self.is_declared(&self.queue).await;
         run
     }

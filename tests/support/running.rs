@@ -29,6 +29,10 @@ impl Running {
         Self { stop, task }
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
     pub(crate) async fn stop(self) -> Summary {
         let _ = self.stop.send(());
         tokio::time::timeout(SOON, self.task).await.expect("the service stops in time").unwrap().unwrap()

@@ -62,8 +62,8 @@ pub(super) fn start_with_telemetry(
         }
         (false, false) => None,
     };
-    // Whoever runs the tool decides that by variables, and not in code.
-    rehop::internals::need_not_be_said();
+    // Variables switch the tool's telemetry on, so a hint to call `init` would not help.
+    rehop::internals::suppress_unrecorded_hint();
     init(options, lifetime, telemetry.as_ref())?;
     Ok(telemetry)
 }
@@ -98,11 +98,11 @@ fn filter(options: &Options, lifetime: Lifetime) -> anyhow::Result<EnvFilter> {
     let directives = match (&said, options.verbose) {
         // lapin's warnings print the payload of returned messages, so they must be requested by name.
         (Some(said), _) if said.contains("lapin") => said.clone(),
-        (Some(said), _) => format!("{said},lapin=error"),
+        (Some(said), _) => format!("{said},lapin=off"),
         // rehop logs lapin's errors itself.
         (None, 0) => lifetime.default_filter().to_owned(),
-        (None, 1) => "rehop=debug,lapin=error".to_owned(),
-        (None, _) => "rehop=trace,lapin=error".to_owned(),
+        (None, 1) => "rehop=debug,lapin=off".to_owned(),
+        (None, _) => "rehop=trace,lapin=off".to_owned(),
     };
     EnvFilter::builder().parse(directives).context("RUST_LOG is not a valid log filter; an example is rehop=debug")
 }

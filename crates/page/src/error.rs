@@ -20,12 +20,12 @@ pub enum UiError {
     #[error(transparent)]
     Broker(#[from] Error),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", advice(source))]
+    #[error("cannot listen on {address}: {error}{}", advice(error))]
     Listen {
         /// The address.
         address: String,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// The address can be reached from other machines.
     #[error(
@@ -36,12 +36,12 @@ pub enum UiError {
         address: String,
     },
     /// The Unix socket cannot be created.
-    #[error("cannot create the socket {}: {source}; remove what is there, or choose another path", path.display())]
+    #[error("cannot create the socket {}: {error}; remove what is there, or choose another path", path.display())]
     Socket {
         /// Its path.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// The address at which a proxy serves the page is malformed.
     #[error("{address:?} is not the address of a page; expected scheme and host, such as https://rehop.example.com")]

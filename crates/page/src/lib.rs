@@ -150,7 +150,7 @@ pub async fn start(settings: &Settings, options: Options) -> Result<Ui, UiError>
     let listener = Listener::open(&options.listen, options.allow_remote).await?;
     let (hosts, cookie, origin) = names(&listener, public.as_ref());
     let is_https = public.is_some_and(|public| public.is_https);
-    let failed = |source| UiError::Listen { address: origin.clone(), source };
+    let failed = |error| UiError::Listen { address: origin.clone(), error };
     let (door, token) = Door::new(hosts, cookie, is_https).map_err(failed)?;
     let address = format!("{origin}/enter?token={token}");
     let state = State::new(door, settings.clone(), plan, link, origin, options);

@@ -37,7 +37,7 @@ impl Listener {
         match listen {
             Listen::Tcp(address) => tcp(address, allow_remote).await,
             Listen::Socket(path) => {
-                let opened = socket(path).map_err(|source| UiError::Socket { path: path.clone(), source });
+                let opened = socket(path).map_err(|error| UiError::Socket { path: path.clone(), error });
                 opened.map(|(listener, _file)| Self::Socket { listener, _file })
             }
         }
@@ -52,7 +52,7 @@ impl Listener {
 }
 
 async fn tcp(address: &str, allow_remote: bool) -> Result<Listener, UiError> {
-    let failed = |source| UiError::Listen { address: address.to_owned(), source };
+    let failed = |error| UiError::Listen { address: address.to_owned(), error };
     let resolved: Vec<_> = tokio::net::lookup_host(address).await.map_err(failed)?.collect();
     // Before it listens: not even for a moment may another machine reach it.
     if !allow_remote && resolved.iter().any(|address| !address.ip().is_loopback()) {

@@ -212,7 +212,7 @@ impl fmt::Debug for Telemetry {
 
 impl Telemetry {
     /// A layer for your own `tracing` subscriber: spans become children of the attempt in which they were opened, and events
-    /// become log records. It filters out only the exporters' own events, so combine it with an
+    /// become log records. It filters out only the exporters' own events and the span around a handler, so combine it with an
     /// [`EnvFilter`](tracing_subscriber::EnvFilter).
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
@@ -222,7 +222,7 @@ impl Telemetry {
     }
 
     fn make_global(&self, propagators: &[String]) {
-        unrecorded::need_not_be_said();
+        unrecorded::suppress_unrecorded_hint();
         if let Some(provider) = &self.traces {
             global::set_tracer_provider(provider.clone());
             let provider = provider.clone();

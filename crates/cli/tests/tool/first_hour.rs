@@ -85,6 +85,7 @@ fn is_quoted(text: &str) -> bool {
     let lines = FAQ.split("```").skip(1).step_by(2).flat_map(str::lines);
     let words = |line: &str| line.split(' ').map(host).collect::<Vec<_>>().join(" ");
     let text = words(text);
+    // A line of a few words would match by chance.
     lines.filter(|line| line.len() > 20).any(|line| {
         let mut rest = &text[..];
         let parts: Vec<_> = line.split('…').map(words).collect();
@@ -100,10 +101,9 @@ fn is_quoted(text: &str) -> bool {
     })
 }
 
-/// A word, with another one in place of a host and its port.
+/// Replaces `host:port` by `HOST`.
 fn host(word: &str) -> String {
-    let end = word.len() - word.trim_end_matches([':', ';', ',']).len();
-    let (address, end) = word.split_at(word.len() - end);
+    let (address, end) = word.split_at(word.trim_end_matches([':', ';', ',']).len());
     match address.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => format!("HOST{end}"),
         _ => word.to_owned(),
@@ -125,19 +125,20 @@ async fn a_wrong_url_or_login_is_one_line_that_says_what_to_check() {
         (with(|url| url.set_password(Some("wrong")).unwrap()), "check broker.username"),
         (with(|url| url.set_path("nowhere")), "virtual host"),
     ] {
-        // A broker that is away is waited for.
+        // So that it does not wait for a broker that is away.
         beginner = beginner.with("REHOP_BROKER__URL", wrong.clone()).with("REHOP_BROKER__STARTUP_TIMEOUT", "100ms");
         let error = beginner.error().await;
+        // No error quotes the password.
         assert!(error.contains(remedy) && !error.contains("wrong"), "{wrong}: {error}");
     }
     beginner.vhost.delete().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_exists_otherwise_or_a_missing_permission_is_one_line_that_says_what_to_do() {
-    let Some(beginner) = Beginner::new("first-queue").await else { return };
+async fn a_queue_with_other_arguments_or_a_missing_permission_is_one_line_that_says_what_to_do() {
+    let Some(mut beginner) = Beginner::new("first-queue").await else { return };
     beginner.declares().await;
-    let beginner = beginner.with("REHOP_RETRY__DELIVERY_LIMIT", "20");
+    beginner = beginner.with("REHOP_RETRY__DELIVERY_LIMIT", "20");
     let error = beginner.error().await;
     assert!(error.contains("adapt the settings to it"), "{error}");
     let reader = beginner.vhost.user("reader", ["", "", ".*"]).await;
@@ -153,6 +154,9 @@ async fn a_mistyped_key_is_one_line_that_names_the_file_or_the_variable_and_the_
     beginner.settings("[retry]\ndelay = [\"1s\"]");
     let error = beginner.error().await;
     assert!(error.contains("rehop.toml") && error.contains("delays"), "{error}");
+    beginner.settings("retry.errors.\"core::num::error::ParseIntError\" = \"permanent\"");
+    let error = beginner.error().await;
+    assert!(error.contains("rehop.toml") && error.ends_with("\"ParseIntError\": write this"), "{error}");
     beginner.settings("");
     let beginner = beginner.with("REHOP_NAMSPACE", "billing");
     let error = beginner.error().await;
@@ -163,7 +167,7 @@ async fn a_mistyped_key_is_one_line_that_names_the_file_or_the_variable_and_the_
 #[tokio::test(flavor = "multi_thread")]
 async fn another_namespace_and_a_renamed_program_are_one_line_that_names_the_one_to_set() {
     let Some(mut beginner) = Beginner::new("first-names").await else { return };
-    // A service that names none has its program's name, and another one after that was renamed.
+    // Without the setting, the namespace is the program's name.
     beginner.settings("");
     beginner.program = beginner.vhost.folder.0.join("billing");
     // A program that was just written may be busy, and a link is not. It cannot lead to another file system.

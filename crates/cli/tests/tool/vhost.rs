@@ -1,4 +1,4 @@
-//! A virtual host of one test: the names of queues that a page shows hold in it, on a broker that tests share.
+//! A virtual host for one test, so that the names of queues in a page can be used as they are, on a broker that tests share.
 
 use rehop_testing::{Broker, Client, Namespace};
 use serde_json::json;
@@ -8,11 +8,12 @@ use crate::folder::Folder;
 pub(crate) struct Vhost {
     /// Its name, which no other test has.
     pub(crate) name: String,
-    /// Of the broker, with the virtual host.
+    /// The broker's URL, with this virtual host.
     pub(crate) url: reqwest::Url,
     pub(crate) client: Client,
     /// Where its services and tools run.
     pub(crate) folder: Folder,
+    users: Vec<String>,
 }
 
 impl Vhost {
@@ -27,22 +28,26 @@ impl Vhost {
         let user = url.username().to_owned();
         allow(&name, &user, [".*"; 3]).await;
         let client = Client::connect(url.as_str()).await.unwrap();
-        Self { name, url, client, folder: Folder::new(&namespace) }
+        Self { name, url, client, folder: Folder::new(&namespace), users: Vec::new() }
     }
 
     /// Adds a user with these permissions: configure, write, read. Returns the URL with which it logs in.
-    pub(crate) async fn user(&self, name: &str, permissions: [&str; 3]) -> reqwest::Url {
+    pub(crate) async fn user(&mut self, name: &str, permissions: [&str; 3]) -> reqwest::Url {
         let name = format!("{name}-{}", self.name);
         Broker::shared().await.management().unwrap().add_user(&name, "pass").await.unwrap();
         allow(&self.name, &name, permissions).await;
         let mut url = self.url.clone();
         url.set_username(&name).unwrap();
         url.set_password(Some("pass")).unwrap();
+        self.users.push(name);
         url
     }
 
     pub(crate) async fn delete(self) {
         let management = Broker::shared().await.management().unwrap();
+        for user in self.users {
+            management.delete(&format!("users/{user}")).await.unwrap();
+        }
         management.delete(&format!("vhosts/{}", self.name)).await.unwrap();
     }
 }
