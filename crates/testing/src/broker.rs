@@ -192,7 +192,7 @@ impl Broker {
     pub async fn pause(&self) -> Result<(), BrokerError> {
         match &self.kind {
             Kind::External | Kind::Attached(_) => Err(BrokerError::NotOurs { what: "pause" }),
-            Kind::Container(container) => container.control(&["pause"]).await,
+            Kind::Container(container) => container.pause().await,
             Kind::Node(node) => node.signal("STOP").await,
         }
     }

@@ -7,7 +7,7 @@ use super::{
     client::Client,
     client_error::ClientError,
     command::docker,
-    container::{AMQP, DEFAULT_TAG, MANAGEMENT, docker_answers, image_of, rabbitmqctl},
+    container::{AMQP, DEFAULT_TAG, MANAGEMENT, docker_answers, image_of, pause, rabbitmqctl},
     error::BrokerError,
     management::Management,
     namespace::random_suffix,
@@ -168,7 +168,7 @@ impl Cluster {
     /// # Errors
     /// When it is not running.
     pub async fn pause(&self, i: usize) -> Result<(), BrokerError> {
-        docker(&["pause", &self.name(i)?], COMMAND).await.map(drop)
+        pause(&self.name(i)?).await
     }
 
     /// Resumes a frozen node.

@@ -230,9 +230,27 @@ impl Container {
         docker(&args, COMMAND).await.map(drop)
     }
 
+    pub(super) async fn pause(&self) -> Result<(), BrokerError> {
+        pause(&self.name).await
+    }
+
     pub(super) async fn rabbitmqctl(&self, args: &[&str]) -> Result<String, BrokerError> {
         rabbitmqctl(&self.name, args, COMMAND).await
     }
+}
+
+/// How often a container is frozen at most until that succeeds.
+const FREEZES: u32 = 10;
+
+/// Freezes a container. runc gives up, and thaws what it has frozen, if a process starts or waits for a disk meanwhile, as on a busy machine.
+pub(super) async fn pause(container: &str) -> Result<(), BrokerError> {
+    for _ in 1..FREEZES {
+        match docker(&["pause", container], COMMAND).await {
+            Err(BrokerError::Command { output, .. }) if output.contains("unable to freeze") => {}
+            result => return result.map(drop),
+        }
+    }
+    docker(&["pause", container], COMMAND).await.map(drop)
 }
 
 /// `rabbitmqctl` inside a container.
