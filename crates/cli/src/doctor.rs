@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use rehop_operator::doctor::{self, Check};
+use rehop_operator::doctor::{self, Check, Severity};
 
-use super::options::{Management, Options};
+use super::options::Options;
 use super::output;
 use super::queues::Queues;
 use super::report::{print, status};
@@ -14,35 +14,57 @@ use super::report::{print, status};
 pub(super) struct Args {
     #[command(flatten)]
     queues: Queues,
-    #[command(flatten)]
-    management: Management,
     /// Print JSON: an object with findings and unseen
     #[arg(long)]
     json: bool,
+    /// Exit with 3 only for findings of this severity or a worse one
+    #[arg(long, value_enum, default_value_t, value_name = "SEVERITY")]
+    fail_on: FailOn,
     /// Only print the list of all checks
-    #[arg(long, conflicts_with_all = ["names", "management"])]
+    #[arg(long, conflicts_with_all = ["names", "json"])]
     list: bool,
+}
+
+/// As [`Severity`], for the command line.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum FailOn {
+    /// Messages may be lost, expire or get stuck, or the service cannot work
+    Error,
+    /// It works, but not as the settings say, or not through the next failure
+    Warning,
+    /// Worth tidying up
+    #[default]
+    Notice,
+}
+
+impl FailOn {
+    const fn severity(self) -> Severity {
+        match self {
+            Self::Error => Severity::Error,
+            Self::Warning => Severity::Warning,
+            Self::Notice => Severity::Notice,
+        }
+    }
 }
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const HELP: &str = "\
-It changes nothing. To see how long messages have been parked, it fetches the
-first message of each parked queue and gives it back, which the broker counts
-as one delivery. To try permissions without publishing or consuming, it sends
-requests that the broker refuses for another reason; the broker logs them.
+It creates, publishes and deletes nothing. To see how long messages have been
+parked, it fetches the first message of each parked queue and gives it back,
+which the broker counts as one delivery. To try permissions without publishing
+or consuming, it sends requests that the broker refuses for another reason; the
+broker logs them.
 
 The management API shows what AMQP cannot: policies, bindings, unused wait
 queues, messages that are stuck, nodes, alarms, feature flags, the members of
 queues. Without it, the report ends with what could not be seen. The user needs
 the tag `monitoring` there.
 
-Exit status: 0 if nothing was found, 3 if something was, 1 for an error, 2 for a
-wrong command line.
-
 Examples:
   rehop doctor --namespace billing --queue orders
   rehop doctor --namespace billing --queue orders \\
     --management http://127.0.0.1:15672
+  rehop doctor --fail-on error --management http://127.0.0.1:15672
   rehop doctor --json | jq '.findings[] | select(.severity == \"error\")'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
@@ -54,7 +76,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         output::print(&table.trim_fmt())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let listed = options.settings_to_look(&args.management)?;
+    let listed = options.settings()?;
     let is_partial = args.queues.leave_out_some_of(&listed);
     let mut report = doctor::examine(&args.queues.select(listed)?).await?;
     if is_partial {
@@ -63,5 +85,5 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         report.unseen.push(others.to_owned());
     }
     print(&report, args.json, "healthy")?;
-    Ok(status(&report))
+    Ok(status(&report, args.fail_on.severity()))
 }

@@ -2,6 +2,7 @@
 
 mod config;
 mod doctor;
+mod exit;
 mod generate;
 mod init;
 mod input;
@@ -47,11 +48,11 @@ enum Command {
     Publish(publish::Args),
     /// See parked messages, understand them, and send them back
     Parked(Box<parked::Args>),
-    /// Look at the broker for what would harm a service, and say what to do
+    /// Find what would harm a service on the broker, and say what to do
     Doctor(doctor::Args),
-    /// Show, declare, compare, prune or export the exchanges, queues and bindings that a configuration needs
+    /// Show, declare, compare, prune or export what a service needs
     Topology(topology::Args),
-    /// Serve a local web page that shows the queues and the parked messages
+    /// Serve a local web page with the queues and the parked messages
     Ui(ui::Args),
     /// Show the settings in effect, or write a file to start from
     Config(config::Args),
@@ -85,12 +86,17 @@ profile, rehop.toml, config/default.toml, config/<profile>.toml, the file of
 --config, variables such as REHOP_BROKER__URL (two underscores between the
 levels), and --set. Of a file with a table [rehop], only this table is read.
 
-Exit status: 0 for success, 1 for an error, 2 for a wrong command line, 3 if
-doctor, topology verify or topology plan found something, if a signal stopped
-topology prune, or if a command of parked stopped before its end, did not find
-all messages, left some where they were, or sent some that parked again or that
-their handler discarded, 4 if the fate of a replayed message is unknown, 130 or
-143 if a second SIGINT or SIGTERM stopped the process immediately.";
+Exit status:
+  0    success
+  1    an error; standard error says which
+  2    a wrong command line
+  3    doctor, topology verify or topology plan found something; a signal
+       stopped topology prune; or a command of parked stopped before its end,
+       did not see all messages, left some where they were, or sent some that
+       parked again or that their handler discarded
+  4    the fate of a replayed or edited message is unknown
+  130  a second SIGINT (Ctrl-C) stopped it immediately
+  143  a second SIGTERM stopped it immediately";
 
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
@@ -98,7 +104,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::error(&error);
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(if error.is::<Usage>() { exit::USAGE } else { exit::ERROR })
         }
     }
 }
@@ -113,7 +119,7 @@ fn command() -> clap::Command {
 }
 
 fn without_common_options(mut command: clap::Command, depth: u8) -> clap::Command {
-    const NOTE: &str = "Options of every command, such as --config, --set and -v: rehop --help";
+    const NOTE: &str = "Options of every command, and exit statuses: rehop --help";
     if depth > 0 {
         command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
         let long = command.get_after_long_help().map_or(NOTE.to_owned(), |text| format!("{text}\n\n{NOTE}"));
@@ -208,6 +214,27 @@ mod tests {
             assert!(!help.contains("--log-format") && help.contains("--concurrency"), "{help}");
             assert!(help.trim_end().ends_with("rehop --help"), "{help}");
         }
+    }
+
+    #[test]
+    fn the_short_help_of_each_command_fits_on_one_screen() {
+        fn check(command: &mut clap::Command, too_long: &mut Vec<String>) {
+            // A width is not passed on to commands that are built.
+            *command = command.clone().term_width(80);
+            let help = command.render_help().to_string();
+            let is_one = command.get_name() != "rehop";
+            if is_one
+                && (help.lines().count() > 24
+                    || help.lines().any(|line| line.chars().count() > 80 && !line.starts_with("Usage: ")))
+            {
+                too_long.push(format!("{}, {} lines:\n{help}", command.get_name(), help.lines().count()));
+            }
+            let more = command.get_subcommands_mut().filter(|command| command.get_name() != "help");
+            more.for_each(|command| check(command, too_long));
+        }
+        let (mut command, mut too_long) = (super::command(), Vec::new());
+        check(&mut command, &mut too_long);
+        assert!(too_long.is_empty(), "{}", too_long.join("\n"));
     }
 
     #[test]

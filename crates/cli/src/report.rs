@@ -4,15 +4,14 @@ use std::process::ExitCode;
 
 use rehop_operator::doctor::{Finding, Report, Severity};
 
-use super::output;
+use super::{exit, output};
 
-/// The exit status of a command that looks for something.
-pub(super) fn status(report: &Report) -> ExitCode {
-    if report.is_healthy() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
+/// The exit status of a command that looks for something: whether it has found anything of this severity, or worse.
+pub(super) fn status(report: &Report, least: Severity) -> ExitCode {
+    // The worst is the least.
+    let is_found = report.findings.iter().any(|finding| finding.severity <= least);
+    if is_found { ExitCode::from(exit::FOUND_OR_LEFT) } else { ExitCode::SUCCESS }
 }
-
-/// The exit status if something was found.
-pub(super) const FOUND: u8 = 3;
 
 /// Prints a report; `healthy` is what an empty one is called.
 pub(super) fn print(report: &Report, json: bool, healthy: &str) -> anyhow::Result<()> {

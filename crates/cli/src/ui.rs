@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rehop_operator::parked::{Parked, ParkedError, Place};
 use rehop_page::{Action, Listen};
 
-use super::options::{Management, Options, Usage};
+use super::options::{Options, Usage};
 use super::{limits, output, signals};
 
 #[derive(Debug, clap::Args)]
@@ -22,8 +22,6 @@ pub(super) struct Args {
     /// A work queue, whether in the settings or not; may be repeated. Default: all queues in the settings
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
-    #[command(flatten)]
-    management: Management,
     /// Listen on this address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7672")]
     listen: String,
@@ -47,7 +45,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
-    let mut settings = options.settings_to_look(&args.management)?;
+    let mut settings = options.settings()?;
     if args.queues.is_empty() && settings.queues.is_empty() {
         let problem = "the settings list no queue: name one with --queue, or list queues under [[queues]]";
         return Err(Usage(problem.to_owned()).into());

@@ -5,14 +5,13 @@ use std::time::SystemTime;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::door::Fields;
-use rehop::Timestamp;
-use rehop_operator::parked::{Filter, Place};
+use rehop_operator::parked::{Filter, Place, parse_time};
 
 /// How many messages a page looks at, unless it is asked for all.
 pub(super) const FIRST: u64 = 1_000;
 
 /// The fields of an address that select messages, in the order in which a page writes them.
-const FILTERS: [&str; 16] = [
+const FILTERS: [&str; 15] = [
     "reason",
     "class",
     "no_class",
@@ -26,7 +25,6 @@ const FILTERS: [&str; 16] = [
     "where",
     "since",
     "until",
-    "older_than",
     "run",
     "limit",
 ];
@@ -104,12 +102,8 @@ impl Address {
             "chain" => filter.chains = vec![text],
             "run" => filter.run = Some(text),
             "where" => filter.conditions = vec![value.parse()?],
-            "since" => filter.since = Some(time(value)?),
-            "until" => filter.until = Some(time(value)?),
-            "older_than" => {
-                let age = humantime::parse_duration(value);
-                filter.older_than = Some(age.map_err(|_| format!("{value:?} is not an age such as 24h or 30m."))?);
-            }
+            "since" => filter.since = Some(parse_time(value, SystemTime::now())?),
+            "until" => filter.until = Some(parse_time(value, SystemTime::now())?),
             _ => filter.limit = Some(value.parse().map_err(|_| format!("{value:?} is not a number of messages."))?),
         }
         let opposite = NONE.iter().find_map(|(some, none)| match name {
@@ -165,12 +159,6 @@ impl Address {
     }
 }
 
-fn time(text: &str) -> Result<Timestamp, String> {
-    let full = if text.len() == "2026-11-22T01:02".len() { format!("{text}:00") } else { text.to_owned() };
-    let parsed: Result<SystemTime, _> = humantime::parse_rfc3339_weak(&full);
-    parsed.map(Timestamp::from).map_err(|_| format!("{text:?} is not a time such as 2026-11-22 01:02 (UTC)."))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +185,6 @@ mod tests {
             ("where", "body.customer == \"x\""),
             ("since", "2026-11-22T01:02"),
             ("until", "2026-11-22 01:02:03"),
-            ("older_than", "24h"),
             ("run", "0123"),
             ("limit", "5"),
             ("all", "1"),
@@ -236,7 +223,7 @@ mod tests {
             (&[("queue", "orders"), ("place", "stray")], "names no queue"),
             (&[("place", "everywhere")], "names no queue"),
             (&[("queue", "orders"), ("limit", "many")], "not a number"),
-            (&[("queue", "orders"), ("older_than", "old")], "24h"),
+            (&[("queue", "orders"), ("until", "old")], "2h"),
             (&[("queue", "orders"), ("since", "yesterday")], "not a time"),
             (&[("queue", "orders"), ("where", "x")], "not a condition"),
         ] {

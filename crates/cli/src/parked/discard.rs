@@ -7,15 +7,15 @@ use rehop_operator::parked::{DiscardRequest, Progress};
 use super::list::show_plan;
 use super::plan::{Verb, command};
 use super::progress::Printer;
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs, with_whole_ids};
 use super::{answers, status, text};
 use crate::options::Options;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-#[command(mut_arg("apply", |arg| arg.help("Discard the messages. Without this the command prints a plan")))]
-#[command(mut_arg("expect", |arg| arg.help("Discard nothing unless exactly this many messages match")))]
+#[command(mut_arg("apply", |arg| arg.help("Discard the messages; without it, print a plan")))]
+#[command(mut_arg("expect", |arg| arg.help("Discard nothing unless exactly so many match")))]
 #[command(mut_arg("why", |arg| arg.help("Why, for the log; the discarded messages carry it")))]
 pub(super) struct Args {
     #[command(flatten)]
@@ -38,22 +38,21 @@ Discarded messages are kept for seven days in the queue <namespace>.discarded.
 they were, and `replay --discarded` sends them to their work queue.
 
 Examples:
-  rehop parked discard --queue orders --older-than 30d
-  rehop parked discard --queue orders --older-than 30d --apply --expect 17
-
-Exit status: 0 if all were moved, 1 for an error, 2 for a wrong command line, 3
-if it stopped before its end or left messages where they were.";
+  rehop parked discard --queue orders --until 30d
+  rehop parked discard --queue orders --until 30d --apply --expect 17";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let (parked, stop) = super::open(args.place.place(), options).await?;
-    let ApplyArgs { apply, expect, why } = args.apply;
     let filter = args.filter.filter();
+    args.apply.check(&filter)?;
+    let (parked, stop) = super::open(args.place.place(), options).await?;
+    let filter = with_whole_ids(&parked, filter).await?;
+    let ApplyArgs { apply, expect, why, .. } = args.apply;
     if !apply {
         return show_plan(&parked, filter, (Verb::Discard, None), args.json).await;
     }
     let mut request = DiscardRequest::default();
     (request.filter, request.expect, request.why) = (filter, expect, why);
-    request.in_flight = Some(args.in_flight.number());
+    request.in_flight = Some(args.in_flight.in_flight);
     let (mut printer, mut seen) = (Printer::new(), None);
     let observe = |progress: &Progress| {
         printer.moved(progress);

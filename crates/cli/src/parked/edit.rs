@@ -13,33 +13,36 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::select::PlaceArgs;
-use super::status::{STOPPED, UNKNOWN};
 use super::text;
 use crate::options::Options;
-use crate::{input, output};
+use crate::{exit, input, output};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// The id of its chain, as lists, logs and spans show it
+    /// The id of its chain, or a beginning that no other chain has
+    ///
+    /// Lists, logs and spans show it.
     #[arg(value_name = "CHAIN")]
     chain: String,
-    /// The file with the new body, or - for standard input. Without it $VISUAL or $EDITOR opens the present body, unmasked
+    /// The file with the new body, or - for standard input
+    ///
+    /// Without it $VISUAL or $EDITOR opens the present body, unmasked.
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
-    /// Send the edited message. Without this the command only says what it would do
+    /// Send the edited message; without it, say what would be done
     #[arg(long)]
     apply: bool,
     /// Why, for the log; the original carries it
     #[arg(long, value_name = "TEXT", requires = "apply")]
     why: Option<String>,
     /// The work queue, if the message does not say where it belongs
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, hide_short_help = true, value_name = "QUEUE")]
     to: Option<String>,
     /// Give the message a new deadline, so long from now. Default: retry.max_age, counted from now
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, hide_short_help = true)]
     deadline: Option<Duration>,
     /// How long to wait for its fate
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
@@ -56,11 +59,7 @@ The original is kept in <namespace>.discarded for seven days.
 
 Examples:
   rehop parked edit --queue orders 5f0c --body fixed.json --apply
-  EDITOR=nano rehop parked edit --queue orders 5f0c --apply --why 'ticket 7'
-
-Exit status: 0 if it was handled, 1 for an error, 2 for a wrong command line, 3
-if it was stopped, or the message parked again or was discarded by its handler,
-4 if its fate is unknown.";
+  EDITOR=nano rehop parked edit --queue orders 5f0c --apply --why 'ticket 7'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     // Read before `open`: from then on a signal no longer ends the process while it waits for standard input.
@@ -87,32 +86,32 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         let (bytes, before) = (body.len() as u64, original.len() as u64);
         if args.json {
             let plan =
-                json!({ "chain": args.chain, "destination": destination, "bytes": bytes, "bytes_before": before });
+                json!({ "chain": message.chain, "destination": destination, "bytes": bytes, "bytes_before": before });
             output::print(&text::json(&plan)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         let to = destination.map_or_else(|| "an unknown queue; --to names it".to_owned(), |queue| text::line(queue));
         output::print(&format!(
             "{}: a body of {} bytes in place of {} would go to {to}. Nothing was done; --apply does it",
-            text::line(&args.chain),
+            text::line(&message.chain),
             text::number(bytes),
             text::number(before),
         ))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut request = EditRequest::new(args.chain, body);
+    let mut request = EditRequest::new(message.chain, body);
     request.original = Some(original);
     (request.why, request.to, request.deadline, request.follow) = (args.why, args.to, args.deadline, args.follow);
     let edited = parked.edit(&request).await?;
     let (word, status) = match edited.fates {
         fates if fates.handled > 0 => ("it was handled", 0),
-        fates if fates.parked_again > 0 => ("it parked again", STOPPED),
-        fates if fates.discarded > 0 => ("its handler discarded it", STOPPED),
-        fates if fates.waiting > 0 => ("it failed, and waits for another attempt", UNKNOWN),
+        fates if fates.parked_again > 0 => ("it parked again", exit::FOUND_OR_LEFT),
+        fates if fates.discarded > 0 => ("its handler discarded it", exit::FOUND_OR_LEFT),
+        fates if fates.waiting > 0 => ("it failed, and waits for another attempt", exit::UNKNOWN),
         _ => (
             "its fate is unknown: it may still be in its queue, or its consumer does not report it; if it crashes its consumer, the broker \
              parks it in the end",
-            UNKNOWN,
+            exit::UNKNOWN,
         ),
     };
     if args.json {

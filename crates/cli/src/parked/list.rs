@@ -6,23 +6,27 @@ use rehop_operator::parked::{Filter, ListRequest, Listing, Parked, ParkedError};
 
 use super::plan::{Verb, plan};
 use super::progress::Printer;
-use super::select::{FilterArgs, PlaceArgs};
-use super::{answers, text};
+use super::select::{FilterArgs, PlaceArgs, with_whole_ids};
+use super::{all, answers, text};
 use crate::options::Options;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
+// Without a place it is about all of them.
+#[command(mut_group("PlaceArgs", |group| group.required(false)))]
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Look at this many messages from the head of the queue, or at `all`
+    /// Look at the first N messages of a queue, or at `all`
     #[arg(long, value_name = "N", default_value = "1000", value_parser = scan)]
     scan: Scan,
-    /// Also print the first messages one by one, at most this many
+    /// Also print the first N messages one by one
     #[arg(long, value_name = "N", default_value_t = 0)]
     rows: usize,
     /// Print JSON
+    ///
+    /// An object; without --queue, --stray or --discarded a list of objects.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -31,10 +35,16 @@ pub(super) struct Args {
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const HELP: &str = "\
+Without --queue, --stray or --discarded it lists all of them, in turn: the
+parked messages of each work queue in the settings, the stray ones and the
+discarded ones. With --management it also finds the parked queues of work queues
+that the settings do not list.
+
 The messages stay in the queue, in their order. On RabbitMQ 3.10 and 4.0 each
 look counts as a delivery.
 
 Examples:
+  rehop parked list --management http://127.0.0.1:15672
   rehop parked list --queue orders
   rehop parked list --queue orders --reason exhausted --since 2h --rows 20
   rehop parked list --stray --scan all --json";
@@ -50,7 +60,7 @@ pub(super) fn scan(text: &str) -> Result<Scan, String> {
 }
 
 /// Lists, and shows how far it is.
-async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
+pub(super) async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
     let mut printer = Printer::new();
     let wanted = |depth: u64| request.scan.map_or(depth, |scan| scan.min(depth));
     let listing = parked.list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth))).await;
@@ -75,14 +85,17 @@ pub(super) async fn show_plan(
 }
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let (parked, _) = super::open(args.place.place(), options).await?;
-    let mut request = ListRequest::all(args.filter.filter());
-    (request.scan, request.rows) = (args.scan.0, args.rows);
-    let listing = look(&parked, &request).await?;
-    if args.json {
-        output::print(&text::json(&listing)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    output::print(&answers::listing(&listing))?;
+    let (filter, is_json) = (args.filter.filter(), args.json);
+    let request = |filter| {
+        let mut request = ListRequest::all(filter);
+        (request.scan, request.rows) = (args.scan.0, args.rows);
+        request
+    };
+    let Some(place) = args.place.place_if_any() else {
+        return all::list(&request(filter), is_json, options).await;
+    };
+    let (parked, _) = super::open(place, options).await?;
+    let listing = look(&parked, &request(with_whole_ids(&parked, filter).await?)).await?;
+    output::print(&if is_json { text::json(&listing)? } else { answers::listing(&listing) })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! `rehop parked`: see parked messages, understand them, and send them back.
 
+mod all;
 mod answers;
 mod discard;
 mod edit;
@@ -21,8 +22,7 @@ use rehop_operator::parked::{Parked, ParkedError, Place};
 use tokio_util::sync::CancellationToken;
 
 use super::options::Options;
-use super::{limits, output, signals};
-use status::STOPPED;
+use super::{exit, limits, output, signals};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -47,7 +47,7 @@ enum Command {
     Restore(restore::Args),
     /// Send one message back with another body, and keep the original among the discarded ones
     Edit(edit::Args),
-    /// Write messages as JSON, one per line, with masked values; they stay in the queue
+    /// Write messages as JSON, with masked values; they stay in the queue
     Export(transfer::Export),
     /// Publish exported messages to the parked, stray or discarded queue
     Import(transfer::Import),
@@ -67,7 +67,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     match ended {
         Err(error) if is_stop(&error) => {
             output::notice(&format!("stopped: {error}"));
-            Ok(ExitCode::from(STOPPED))
+            Ok(ExitCode::from(exit::FOUND_OR_LEFT))
         }
         ended => ended,
     }
@@ -81,7 +81,7 @@ fn is_stop(error: &anyhow::Error) -> bool {
 /// operation that moves messages must be given it. Warns if looking could do harm.
 async fn open(place: Place, options: &Options) -> anyhow::Result<(Parked, CancellationToken)> {
     let stop = signals::watch()?;
-    let settings = options.settings_for_changes()?;
+    let settings = options.settings()?;
     let parked = Parked::open(&settings, place)?.stopped_by(stop.clone().cancelled_owned());
     let queue = [parked.queue().to_owned()];
     tokio::select! {

@@ -37,7 +37,8 @@ pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
+/// `id_length`: how many characters of the ids of chains tell them apart.
+pub(super) fn groups_table(groups: &[Group], id_length: Option<usize>, now: Timestamp) -> String {
     let mut table = output::table([
         "COUNT",
         "REASON",
@@ -61,19 +62,19 @@ pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
             text::age(group.newest, now),
             text::number(group.replayed_before),
             or_none(&group.kind.destination),
-            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::line(chain)),
+            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::id(chain, id_length)),
         ]);
     }
     table.trim_fmt()
 }
 
-pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
+pub(super) fn rows_table(messages: &[ParkedMessage], id_length: Option<usize>, now: Timestamp) -> String {
     let mut table = output::table(["#", "AGE", "CHAIN", "KEY", "GOES TO", "ATTEMPTS", "REPLAYS", "SIZE", "LAST ERROR"]);
     for message in messages {
         table.add_row([
             text::number(message.position),
             text::age(message.parked_at, now),
-            text::line(&message.chain),
+            text::id(&message.chain, id_length),
             text::short(&message.routing_key, 60),
             message.destination.as_deref().map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
             message.attempts.to_string(),
@@ -105,7 +106,7 @@ pub(super) fn plan(
         return lines.join("\n");
     }
     lines.push(String::new());
-    lines.push(groups_table(&listing.groups, now()));
+    lines.push(groups_table(&listing.groups, listing.id_length, now()));
     lines.push(String::new());
     lines.extend(destinations(listing, verb, to));
     if verb == Verb::Send && listing.matched > ReplayRequest::MOST_FATES {
@@ -162,28 +163,78 @@ fn destinations(listing: &Listing, verb: Verb, to: Option<&str>) -> Vec<String> 
     lines
 }
 
-/// A command line, quoted for a shell. Settings of the broker may hold a password, and are left out.
+/// A command line, quoted for a shell. Settings of the broker and its URLs may hold a password, and are left out.
 pub(super) fn command(arguments: impl Iterator<Item = String>) -> String {
-    let quoted = arguments.enumerate().map(|(index, argument)| match argument {
-        _ if index == 0 => "rehop".to_owned(),
-        secret if secret.starts_with("broker.") || secret.starts_with("--set=broker.") => "'...'".to_owned(),
-        plain if plain.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:=,+@".contains(c)) && !plain.is_empty() => {
-            plain
-        }
-        other => format!("'{}'", text::line(&other).replace('\'', "'\\''")),
-    });
-    quoted.collect::<Vec<_>>().join(" ")
+    let mut quoted = vec!["rehop".to_owned()];
+    let mut option = String::new();
+    for argument in arguments.skip(1) {
+        let (name, value) = match argument.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value)),
+            _ => (argument.as_str(), None),
+        };
+        quoted.push(match value {
+            Some(value) if is_secret(name, value) => format!("{name}='...'"),
+            None if is_secret(&option, &argument) => "'...'".to_owned(),
+            _ => quoted_for_a_shell(&argument),
+        });
+        option = if value.is_none() { argument } else { String::new() };
+    }
+    quoted.join(" ")
+}
+
+/// Whether the value of an option may hold a password.
+fn is_secret(option: &str, value: &str) -> bool {
+    match option {
+        "--set" => value.trim_start().starts_with("broker."),
+        // Before the @ are user and password; the query may name others.
+        "--url" | "--management" => value.contains(['@', '?']),
+        _ => false,
+    }
+}
+
+fn quoted_for_a_shell(argument: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", text::line(argument).replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::command;
 
+    fn shown(given: &[&str]) -> String {
+        command(given.iter().map(|argument| (*argument).to_owned()))
+    }
+
     #[test]
-    fn a_command_is_quoted_and_shows_no_password() {
-        let given =
-            ["/usr/bin/rehop", "parked", "--where", "body.a == \"it's\"", "--set", "broker.url=amqp://u:hunter2@h", ""];
-        let shown = command(given.into_iter().map(str::to_owned));
-        assert_eq!(shown, "rehop parked --where 'body.a == \"it'\\''s\"' --set '...' ''");
+    fn a_command_is_quoted_for_a_shell() {
+        let given = ["/usr/bin/rehop", "parked", "--where", "body.a == \"it's\"", ""];
+        assert_eq!(shown(&given), "rehop parked --where 'body.a == \"it'\\''s\"' ''");
+    }
+
+    #[test]
+    fn a_command_shows_no_password() {
+        let url = "amqp://u:hunter2@h";
+        for secret in [
+            &["--set", "broker.url=amqp://u:hunter2@h"][..],
+            &["--set", " broker.password=hunter2"],
+            &["--set=broker.password=hunter2"],
+            &["--set= broker.password=hunter2"],
+            &["--url", url],
+            &["--url=amqp://u:hunter2@h"],
+            &["--management", "http://u:hunter2@h"],
+            &["--management=http://h?password=hunter2"],
+        ] {
+            let command = shown(&[&["rehop"], secret, &["parked", "list"]].concat());
+            assert!(!command.contains("hunter2") && command.contains("'...'"), "{command}");
+            assert!(command.ends_with(" parked list"), "{command}");
+        }
+        let harmless = ["rehop", "--url", "amqp://rabbit:5672/%2f", "--set", "retry.delays=[1s]", "--class=broker.url"];
+        assert_eq!(
+            shown(&harmless),
+            "rehop --url 'amqp://rabbit:5672/%2f' --set 'retry.delays=[1s]' --class=broker.url"
+        );
     }
 }

@@ -9,45 +9,53 @@ use tokio_util::sync::CancellationToken;
 use super::list::show_plan;
 use super::plan::Verb;
 use super::progress::{self, Printer};
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs, with_whole_ids};
 use super::{answers, status, text};
 use crate::options::{Options, Usage};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-#[command(mut_arg("apply", |arg| arg.help("Send the messages. Without this the command prints a plan")))]
-#[command(mut_arg("expect", |arg| arg.help("Send nothing unless exactly this many messages match")))]
+#[command(mut_arg("apply", |arg| arg.help("Send the messages; without it, print a plan")))]
+#[command(mut_arg("expect", |arg| arg.help("Send nothing unless exactly so many match")))]
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
     #[command(flatten)]
     apply: ApplyArgs,
     /// The work queue of messages that do not say where they belong
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", hide_short_help = true)]
     to: Option<String>,
-    /// Send this many first, and wait for their fate; 0 sends everything at once
+    /// Send this many first, and await their fate
+    ///
+    /// 0 sends everything at once. With --apply it then needs a filter, --expect or --all.
     #[arg(long, value_name = "N", default_value_t = 5)]
     canary: u32,
     /// How long to wait for the fate of each batch
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    #[arg(long, hide_short_help = true, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
     verdict: Duration,
     /// Stop when more than this share of the messages parks again or is discarded, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value_t = 5.0)]
     max_failed: f64,
     /// Send at most this many messages a second
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
     /// Pause while the work queue has more ready messages than this
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     max_ready: Option<u64>,
     /// Give the messages a new deadline, so long from now. Default: retry.max_age, counted from now
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, hide_short_help = true)]
     deadline: Option<Duration>,
     #[command(flatten)]
     in_flight: InFlightArgs,
     /// When all are sent, wait for their fate until nothing was heard for this long
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = humantime::parse_duration
+    )]
     follow: Duration,
     /// Print JSON
     #[arg(long)]
@@ -71,15 +79,16 @@ counts them as unknown. For more: --limit 1000000, and repeat the command.
 Examples:
   rehop parked replay --queue orders --class http_503
   rehop parked replay --queue orders --class http_503 --apply --expect 412
-  rehop parked replay --queue orders --chain 5f0c --apply --why 'ticket 7'
-
-Exit status: 0 if all were handled, 1 for an error, 2 for a wrong command line,
-3 if it stopped before its end, left messages where they were, or sent some that
-parked again or that their handler discarded, 4 if the fate of some is unknown.";
+  rehop parked replay --queue orders --chain 5f0c --apply --why 'ticket 7'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     if args.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return Err(Usage("--rate must be above 0".to_owned()).into());
+    }
+    let filter = args.filter.filter();
+    // Otherwise the canary shows whether it was meant.
+    if args.canary == 0 {
+        args.apply.check(&filter)?;
     }
     let (parked, stop) = super::open(args.place.place(), options).await?;
     let mut ramp = RampSettings::default();
@@ -88,12 +97,12 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         canary => ramp.batches[0] = canary,
     }
     (ramp.verdict_within, ramp.max_failed) = (args.verdict, args.max_failed / 100.0);
-    let ApplyArgs { apply, expect, why } = args.apply;
+    let ApplyArgs { apply, expect, why, .. } = args.apply;
     let mut request = ReplayRequest::default();
-    request.filter = args.filter.filter();
+    request.filter = with_whole_ids(&parked, filter).await?;
     (request.ramp, request.expect, request.why, request.to) = (ramp, expect, why, args.to);
     (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
-    request.in_flight = Some(args.in_flight.number());
+    request.in_flight = Some(args.in_flight.in_flight);
     request.follow = args.follow;
     if !apply {
         return show_plan(&parked, request.filter, (Verb::Send, request.to.as_deref()), args.json).await;

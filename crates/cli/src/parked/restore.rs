@@ -7,7 +7,7 @@ use rehop_operator::parked::{Place, Progress, RestoreRequest};
 use super::list::show_plan;
 use super::plan::Verb;
 use super::progress::Printer;
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, with_whole_ids};
 use super::{answers, status, text};
 use crate::options::Options;
 use crate::output;
@@ -35,21 +35,20 @@ among the discarded ones. A message whose queue does not exist stays there.
 
 Examples:
   rehop parked restore --run 6fa15d2d04c8
-  rehop parked restore --run 6fa15d2d04c8 --apply --expect 17 --why 'too many'
-
-Exit status: 0 if all were moved, 1 for an error, 2 for a wrong command line, 3
-if it stopped before its end or left messages where they were.";
+  rehop parked restore --run 6fa15d2d04c8 --apply --expect 17 --why 'too many'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
-    let (parked, stop) = super::open(Place::Discarded, options).await?;
-    let ApplyArgs { apply, expect, why } = args.apply;
     let filter = args.filter.filter();
+    args.apply.check(&filter)?;
+    let (parked, stop) = super::open(Place::Discarded, options).await?;
+    let filter = with_whole_ids(&parked, filter).await?;
+    let ApplyArgs { apply, expect, why, .. } = args.apply;
     if !apply {
         return show_plan(&parked, filter, (Verb::Restore, None), args.json).await;
     }
     let mut request = RestoreRequest::default();
     (request.filter, request.expect, request.why) = (filter, expect, why);
-    request.in_flight = Some(args.in_flight.number());
+    request.in_flight = Some(args.in_flight.in_flight);
     let (mut printer, mut seen) = (Printer::new(), None);
     let observe = |progress: &Progress| {
         printer.moved(progress);

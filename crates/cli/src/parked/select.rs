@@ -1,9 +1,12 @@
 //! The options that several commands share: which queue, which messages, and whether to do it.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use rehop::Timestamp;
-use rehop_operator::parked::{Condition, Filter, Place, ReplayRequest};
+use clap::builder::PossibleValuesParser;
+use rehop::{Reason, Timestamp};
+use rehop_operator::parked::{Condition, Filter, Parked, ParkedError, Place, ReplayRequest, parse_time};
+
+use crate::options::Usage;
 
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
@@ -11,20 +14,25 @@ pub(super) struct PlaceArgs {
     /// The parked messages of this work queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// The stray messages of the namespace, which no queue took
+    /// The stray messages, which no queue took
     #[arg(long)]
     stray: bool,
-    /// The messages of the namespace that were discarded in the last seven days
+    /// The messages that were discarded in the last seven days
     #[arg(long)]
     discarded: bool,
 }
 
 impl PlaceArgs {
     pub(super) fn place(&self) -> Place {
+        self.place_if_any().unwrap_or(Place::Discarded)
+    }
+
+    /// For a command that does not need one.
+    pub(super) fn place_if_any(&self) -> Option<Place> {
         match &self.queue {
-            Some(queue) => Place::queue(queue),
-            None if self.stray => Place::Stray,
-            None => Place::Discarded,
+            Some(queue) => Some(Place::queue(queue)),
+            None if self.stray => Some(Place::Stray),
+            None => self.discarded.then_some(Place::Discarded),
         }
     }
 }
@@ -36,7 +44,7 @@ pub(super) struct UndiscardedArgs {
     /// The parked messages of this work queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// The stray messages of the namespace, which no queue took
+    /// The stray messages, which no queue took
     #[arg(long)]
     stray: bool,
 }
@@ -54,46 +62,80 @@ impl UndiscardedArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Which messages (all that are given must match)")]
 pub(super) struct FilterArgs {
-    /// Parked for this reason, such as exhausted, permanent or delivery_limit
-    #[arg(long, value_name = "REASON")]
+    /// Parked for this reason
+    ///
+    /// Of rehop: exhausted, permanent, expired, undecodable, delay_too_long, deferred_too_often, discarded or unpublishable. Of the broker,
+    /// which parked the message itself: delivery_limit, rejected, maxlen or expired. unknown: nothing tells.
+    #[arg(long, value_name = "REASON", value_parser = PossibleValuesParser::new(REASONS), hide_possible_values = true)]
     reason: Option<String>,
-    /// With this class of error; '' for messages without one
+    /// With this class of error
+    ///
+    /// '' for messages without one.
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
     /// With this text in the last error, as it is or as the groups show it
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     error: Option<String>,
-    /// With this error, whole, as it is or as the groups show it; '' for messages without one
-    #[arg(long, value_name = "TEXT")]
+    /// With this error, whole, as it is or as the groups show it
+    ///
+    /// '' for messages without one.
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     error_is: Option<String>,
-    /// That a replay would send to this work queue; '' for messages that do not say where they belong
-    #[arg(long, value_name = "QUEUE")]
+    /// That a replay would send to this work queue
+    ///
+    /// '' for messages that do not say where they belong.
+    #[arg(long, value_name = "QUEUE", hide_short_help = true)]
     destination: Option<String>,
     /// With an original routing key that matches this pattern, as of a topic exchange: * is one word, # any number
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     key: Option<String>,
-    /// Parked at this time or later: 2026-11-20T08:00:00Z, or how long ago, such as 2h
+    /// Parked at this time or later: a date, or how long ago
+    ///
+    /// Such as 2026-11-20T08:00:00Z, or 2h for two hours ago.
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Timestamp>,
-    /// Parked before this time
+    /// Parked before this time: a date, or how long ago
+    ///
+    /// Such as 2026-11-20T08:00:00Z, or 30d for messages that have been parked for more than 30 days.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
-    /// Parked at least this long ago, such as 1d
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    older_than: Option<Duration>,
-    /// Of this chain; may be repeated
+    /// Of this chain: its id, or the beginning of it
+    ///
+    /// No other chain may begin so. May be repeated. To find the whole id, the command looks at all messages of the queue once more.
     #[arg(long = "chain", value_name = "CHAIN")]
     chains: Vec<String>,
     /// That meet a condition such as 'body.customer == "x"' or 'header.tenant != "a"'; may be repeated
-    #[arg(long = "where", value_name = "CONDITION")]
+    #[arg(long = "where", value_name = "CONDITION", hide_short_help = true)]
     conditions: Vec<Condition>,
     /// That were sent back by this replay, and parked again; or that this discard or edit has moved to the discarded ones
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", hide_short_help = true)]
     run: Option<String>,
-    /// At most this many, the oldest first; those that stay because their queue does not exist count, too
-    #[arg(long, value_name = "N")]
+    /// At most this many, the oldest first
+    ///
+    /// Those that stay because their queue does not exist count, too.
+    #[arg(long, value_name = "N", hide_short_help = true)]
     limit: Option<u64>,
 }
+
+/// What says which messages. A limit does not, since it takes the oldest of any kind.
+const FILTERS: [&str; 11] =
+    ["reason", "class", "error", "error_is", "destination", "key", "since", "until", "chains", "conditions", "run"];
+
+/// All reasons that rehop gives, those of a dead letter, and the one for messages that name none.
+const REASONS: [&str; 12] = [
+    Reason::Exhausted.as_str(),
+    Reason::Permanent.as_str(),
+    Reason::Expired.as_str(),
+    Reason::Undecodable.as_str(),
+    Reason::DelayTooLong.as_str(),
+    Reason::DeferredTooOften.as_str(),
+    Reason::Discarded.as_str(),
+    Reason::Unpublishable.as_str(),
+    "delivery_limit",
+    "rejected",
+    "maxlen",
+    "unknown",
+];
 
 impl FilterArgs {
     pub(super) fn filter(self) -> Filter {
@@ -106,7 +148,6 @@ impl FilterArgs {
         filter.key = self.key;
         filter.since = self.since;
         filter.until = self.until;
-        filter.older_than = self.older_than;
         filter.chains = self.chains;
         filter.conditions = self.conditions;
         filter.run = self.run;
@@ -115,46 +156,62 @@ impl FilterArgs {
     }
 }
 
+/// A filter with the whole ids of its chains.
+pub(super) async fn with_whole_ids(parked: &Parked, mut filter: Filter) -> Result<Filter, ParkedError> {
+    if !filter.chains.is_empty() {
+        filter.chains = parked.whole_ids(&filter.chains).await?;
+    }
+    Ok(filter)
+}
+
 /// Whether to do it, or only to print a plan. A command that does not call it a move replaces the help with its own words.
 #[derive(Debug, clap::Args)]
 pub(super) struct ApplyArgs {
-    /// Move the messages. Without this the command prints a plan
+    /// Move the messages; without it, print a plan
     #[arg(long)]
     pub(super) apply: bool,
-    /// Move nothing unless exactly this many messages match
+    /// Move nothing unless exactly so many match
     #[arg(long, value_name = "N", requires = "apply")]
     pub(super) expect: Option<u64>,
+    /// Confirm that it is about all messages of the queue
+    ///
+    /// Needed with --apply if neither a filter nor --expect says which messages are meant.
+    #[arg(long, hide_short_help = true, requires = "apply", conflicts_with_all = FILTERS)]
+    pub(super) all: bool,
     /// Why, for the log
-    #[arg(long, value_name = "TEXT", requires = "apply")]
+    #[arg(long, value_name = "TEXT", requires = "apply", hide_short_help = true)]
     pub(super) why: Option<String>,
+}
+
+impl ApplyArgs {
+    /// # Errors
+    ///
+    /// When all messages of the queue would be moved, and nobody has said so.
+    pub(super) fn check(&self, filter: &Filter) -> Result<(), Usage> {
+        if self.apply && !self.all && self.expect.is_none() && filter.selects_all() {
+            let problem = "this is about all messages of the queue: choose some with a filter such as --class, say how many there are with \
+                           --expect, or confirm it with --all";
+            return Err(Usage(problem.to_owned()));
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct InFlightArgs {
-    /// Have at most this many messages in flight. More is faster, but if this process is killed, as many may be duplicated
+    /// Have at most this many messages in flight
+    ///
+    /// More is faster, but if this process is killed, as many may be duplicated.
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "N",
         default_value_t = ReplayRequest::DEFAULT_IN_FLIGHT,
         value_parser = clap::value_parser!(u16).range(1..)
     )]
-    in_flight: u16,
-    /// The same as --in-flight 1: at most one duplicate
-    #[arg(long, conflicts_with = "in_flight")]
-    strict: bool,
+    pub(super) in_flight: u16,
 }
 
-impl InFlightArgs {
-    pub(super) fn number(&self) -> u16 {
-        if self.strict { 1 } else { self.in_flight }
-    }
-}
-
-/// A time, or how long ago it was.
 fn time(text: &str) -> Result<Timestamp, String> {
-    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        return Ok(time.into());
-    }
-    let ago = humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
-    ago.map(Timestamp::from).ok_or_else(|| "expected a time such as 2026-11-20T08:00:00Z, or 2h".to_owned())
+    parse_time(text, SystemTime::now())
 }

@@ -7,18 +7,20 @@ use rehop_operator::parked::{Body, Detail, Shown};
 use super::list::{Scan, scan};
 use super::plan::now;
 use super::select::PlaceArgs;
-use super::{status, text};
+use super::text;
 use crate::options::Options;
-use crate::output;
+use crate::{exit, output};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// The id of its chain, as lists, logs and spans show it
+    /// The id of its chain, or a beginning that no other chain has
+    ///
+    /// Lists, logs and spans show it.
     #[arg(value_name = "CHAIN")]
     chain: String,
-    /// Look at this many messages from the head of the queue, or at `all`
+    /// Look at the first N messages of the queue, or at `all`
     #[arg(long, value_name = "N", default_value = "all", value_parser = scan)]
     scan: Scan,
     /// Show what mask.headers and mask.json hide
@@ -39,7 +41,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         let parts = shown.messages.iter().map(one).chain(more(&shown)).chain(unseen(&shown));
         output::print(&parts.collect::<Vec<_>>().join("\n\n"))?;
     }
-    Ok(if shown.looked_at < shown.wanted { ExitCode::from(status::STOPPED) } else { ExitCode::SUCCESS })
+    Ok(if shown.looked_at < shown.wanted { ExitCode::from(exit::FOUND_OR_LEFT) } else { ExitCode::SUCCESS })
 }
 
 /// That messages of the chain may be among those that could not be looked at.

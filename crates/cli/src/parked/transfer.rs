@@ -12,23 +12,24 @@ use serde_json::json;
 
 use super::list::{Scan, scan};
 use super::progress::Printer;
-use super::select::{FilterArgs, PlaceArgs};
-use super::status::STOPPED;
+use super::select::{FilterArgs, PlaceArgs, with_whole_ids};
 use super::text;
 use crate::options::Options;
-use crate::{input, output};
+use crate::{exit, input, output};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Look at this many messages from the head of the queue, or at `all`
+    /// Look at the first N messages of the queue, or at `all`
     #[arg(long, value_name = "N", default_value = "all", value_parser = scan)]
     scan: Scan,
-    /// Export what mask.headers and mask.json hide. Without it such messages cannot be imported
+    /// Export what mask.headers and mask.json hide
+    ///
+    /// Without it such messages cannot be imported.
     #[arg(long)]
     reveal: bool,
-    /// Write to this file, which must not exist. Default: standard output
+    /// Write to this new file, not to standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -39,11 +40,14 @@ pub(super) struct Export {
 pub(super) struct Import {
     #[command(flatten)]
     place: PlaceArgs,
-    /// The file of an export, or - for standard input. Standard input, a pipe or a device is read into memory
+    /// The file of an export, or - for standard input
+    ///
+    /// Standard input, a pipe or a device is read into memory.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Publish the messages to the queue. Without this the command checks the file and what the import needs, and says how many
-    /// messages it would publish
+    /// Publish the messages; without it, check the file
+    ///
+    /// Without it the command checks the file and what the import needs, and says how many messages it would publish.
     #[arg(long)]
     apply: bool,
     /// Why, for the log
@@ -57,6 +61,7 @@ pub(super) struct Import {
 pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, _) = super::open(args.place.place(), options).await?;
     let parked = if args.reveal { parked.reveal() } else { parked };
+    let filter = with_whole_ids(&parked, args.filter.filter()).await?;
     let mut out: Box<dyn Write + Send> = match &args.output {
         Some(file) => {
             let created = create(file, args.reveal).with_context(|| format!("cannot write {}", file.display()))?;
@@ -70,7 +75,7 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
         Ok(writeln!(out, "{line}")?)
     };
     let exported = parked
-        .export(&args.filter.filter(), args.scan.0, |exported| {
+        .export(&filter, args.scan.0, |exported| {
             written = write(&exported);
             count += u64::from(written.is_ok());
             if args.output.is_some() {
@@ -145,7 +150,7 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
         let stopped = if imported.is_stopped { "\nstopped: it was told to stop" } else { "" };
         output::print(&format!("{new} imported, {known} were already there{stopped}"))?;
     }
-    Ok(if imported.is_stopped { ExitCode::from(STOPPED) } else { ExitCode::SUCCESS })
+    Ok(if imported.is_stopped { ExitCode::from(exit::FOUND_OR_LEFT) } else { ExitCode::SUCCESS })
 }
 
 /// Checks that the import has read as many messages as the check before it.

@@ -125,7 +125,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 const MARGIN: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
-    let mut settings = options.settings_for_changes()?;
+    let mut settings = options.settings()?;
     let timeout = settle_timeout(&mut settings, &args);
     let consume = &mut settings.queue_mut(&args.queue).consume;
     consume.concurrency = args.concurrency.or(consume.concurrency);

@@ -62,7 +62,7 @@ Examples:
   rehop topology export --queue orders --format kubernetes | kubectl apply -f -";
 
 pub(super) fn run(args: &Args, options: &Options) -> anyhow::Result<()> {
-    let settings = args.queues.select(options.settings_for_changes()?)?;
+    let settings = args.queues.select(options.settings()?)?;
     let topology = Topology::of(&settings)?;
     let vhost = args.vhost.clone().unwrap_or_else(|| vhost(&settings));
     output::print_json(&match args.format {

@@ -9,9 +9,9 @@ mod show;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use rehop_operator::doctor;
+use rehop_operator::doctor::{self, Severity};
 
-use super::options::{Management, Options};
+use super::options::Options;
 use super::output;
 use super::queues::Queues;
 use super::report::{print, status};
@@ -70,8 +70,6 @@ Examples:
     Verify {
         #[command(flatten)]
         queues: Queues,
-        #[command(flatten)]
-        management: Management,
         /// Print JSON: an object with findings and unseen
         #[arg(long)]
         json: bool,
@@ -83,8 +81,6 @@ Examples:
     Plan {
         #[command(flatten)]
         queues: Queues,
-        #[command(flatten)]
-        management: Management,
         /// Print JSON: an object with parts and unseen
         #[arg(long)]
         json: bool,
@@ -105,14 +101,14 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
                 _ => output::print(&needs.to_text())?,
             }
         }
-        Command::Declare { queues } => declare::declare(queues.select(options.settings_for_changes()?)?).await?,
-        Command::Verify { queues, management, json } => {
-            let report = doctor::verify(&queues.select(options.settings_to_look(&management)?)?).await?;
+        Command::Declare { queues } => declare::declare(queues.select(options.settings()?)?).await?,
+        Command::Verify { queues, json } => {
+            let report = doctor::verify(&queues.select(options.settings()?)?).await?;
             print(&report, json, "the broker is as the settings ask for")?;
-            return Ok(status(&report));
+            return Ok(status(&report, Severity::Notice));
         }
-        Command::Plan { queues, management, json } => {
-            return plan::run(&queues.select(options.settings_to_look(&management)?)?, json).await;
+        Command::Plan { queues, json } => {
+            return plan::run(&queues.select(options.settings()?)?, json).await;
         }
         Command::Prune(args) => return prune::run(args, options).await,
         Command::Export(args) => export::run(&args, options)?,

@@ -6,8 +6,7 @@ use rehop::Settings;
 use rehop::settings::TopologyMode;
 use rehop_operator::doctor::{self, Action, Plan};
 
-use crate::output;
-use crate::report::FOUND;
+use crate::{exit, output};
 
 pub(super) async fn run(settings: &Settings, json: bool) -> anyhow::Result<ExitCode> {
     // Like `rehop topology declare`, which declares in any case.
@@ -19,7 +18,7 @@ pub(super) async fn run(settings: &Settings, json: bool) -> anyhow::Result<ExitC
     } else {
         output::print(&text(&plan))?;
     }
-    Ok(if plan.is_in_place() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(if plan.is_in_place() { ExitCode::SUCCESS } else { ExitCode::from(exit::FOUND_OR_LEFT) })
 }
 
 fn text(plan: &Plan) -> String {

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use rehop_operator::doctor::{self, Unused, Verdict};
 
-use crate::options::{Management, Options};
+use crate::options::Options;
 use crate::queues::Queues;
-use crate::{output, signals};
+use crate::{exit, output, signals};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Args {
     #[command(flatten)]
     queues: Queues,
-    #[command(flatten)]
-    management: Management,
     /// Only the wait queue of this delay, such as 500ms, with its exchange; may be repeated. Default: all that are not used
     #[arg(long = "delay", value_name = "DURATION", value_parser = humantime::parse_duration)]
     delays: Vec<Duration>,
@@ -66,7 +64,7 @@ Examples:
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     // With a part of the queues, the wait queues of the others would seem to be unused.
-    let settings = args.queues.and_listed(options.settings_to_look(&args.management)?)?;
+    let settings = args.queues.and_listed(options.settings()?)?;
     let mut unused = doctor::unused(&settings).await?;
     if !args.delays.is_empty() {
         let is_asked_for =
@@ -84,7 +82,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         unused.into_iter().partition(|unused| args.even_if_used || unused.verdict != Verdict::MayBeInUse);
     let stop = signals::watch()?;
     let pruning = doctor::prune(&settings, &chosen, stop.cancelled_owned()).await?;
-    let status = ExitCode::from(if pruning.is_stopped { STOPPED } else { 0 });
+    let status = ExitCode::from(if pruning.is_stopped { exit::FOUND_OR_LEFT } else { 0 });
     if args.json {
         output::print_json(&pruning.objects)?;
         return Ok(status);
@@ -104,9 +102,6 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     output::print(&lines.join("\n"))?;
     Ok(status)
 }
-
-/// The exit status if it was told to stop before everything was done.
-const STOPPED: u8 = 3;
 
 const NOTHING: &str = "no wait queue is unused";
 

@@ -35,6 +35,7 @@ async fn a_wrong_setting_is_an_error_with_its_key_and_its_source() {
     check(&["--set", "retry.limit=hunter2"], &[], &["error: retry.limit (from --set)", "unknown key"]).await;
     check(&["--set", "broker.timeout=1ms"], &[], &["broker.timeout", "1s to 10m"]).await;
     check(&["--set", "broker.url=hunter2"], &[], &["broker.url", "amqp://"]).await;
+    check(&["--url", "hunter2"], &[], &["broker.url (from --url)", "amqp://"]).await;
     check(&["--profile", "nowhere"], &[], &["config/nowhere.toml does not exist"]).await;
     check(&["--config", "nowhere.toml"], &[], &["nowhere.toml does not exist", "--config"]).await;
     check(&["--set", "retry.immediate=10"], &[], &["delivery_limit", "raise"]).await;
@@ -340,7 +341,7 @@ async fn help_fits_a_terminal_of_eighty_columns_and_documents_the_headers() {
     assert!(discard.contains("<--queue <QUEUE>|--stray>"), "{discard}");
     for (command, does) in [("replay", "Send"), ("discard", "Discard"), ("restore", "Move")] {
         let help = &all[&format!("parked {command}")];
-        for says in [format!("{does} the messages."), format!("{does} nothing unless")] {
+        for says in [format!("{does} the messages; without it, print a plan"), format!("{does} nothing unless")] {
             assert!(help.contains(&says), "{says:?} is missing: {help}");
         }
     }

@@ -37,6 +37,26 @@ async fn a_healthy_broker_gets_no_complaint() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn findings_below_the_severity_that_is_asked_for_are_printed_and_do_not_fail() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let mut fixture = Fixture::new("fail-on").await;
+    fixture.unused_tier().await;
+    let doctor = async |fail_on: &[&str]| {
+        let finished = fixture.doctor(&[&["--management", api.url()], fail_on].concat()).await;
+        let report: Value = serde_json::from_str(&finished.out).unwrap_or_else(|_| panic!("{}", finished.err));
+        let severities =
+            report["findings"].as_array().unwrap().iter().map(|it| it["severity"].as_str().unwrap().to_owned());
+        (finished.code(), severities.collect::<Vec<_>>())
+    };
+    assert_eq!(doctor(&[]).await, (3, vec!["warning".to_owned()]));
+    assert_eq!(doctor(&["--fail-on", "warning"]).await.0, 3);
+    assert_eq!(doctor(&["--fail-on", "error"]).await, (0, vec!["warning".to_owned()]));
+    fixture.client.delete_queue(&fixture.parked()).await.unwrap();
+    let (code, severities) = doctor(&["--fail-on", "error"]).await;
+    assert!(code == 3 && severities[0] == "error", "{severities:?}");
+}
+
 /// One queue for each way to wait that this broker has, and one that somebody else has declared as the migration page says. Each has a
 /// service of its own, which declares no more than its queue needs.
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ mod producers;
 mod publish;
 mod readme;
 mod relay;
+mod scripting;
 mod shutdown;
 #[allow(dead_code, reason = "the library's tests use all of it")]
 #[path = "../../../../tests/support/mod.rs"]

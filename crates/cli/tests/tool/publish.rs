@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::process::{Tool, variables};
 use crate::support::{Fixture, SOON, now_millis};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,6 +31,18 @@ async fn a_message_is_published_with_its_properties() {
     assert_eq!(kept[1].properties.content_type.as_deref(), Some("x/y"));
     assert!(kept[2].body.is_empty());
     assert!(done.out.contains(kept[1].properties.message_id.as_deref().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_broker_can_be_named_on_the_command_line() {
+    let fixture = Fixture::new("tool-url").await;
+    fixture.declare().await;
+    let mut environment = variables(&fixture.settings);
+    environment.retain(|(name, _)| name != "REHOP_BROKER__URL");
+    let publish = ["publish", "--queue", &fixture.queue, "--url", fixture.settings.broker.url.expose()];
+    let done = Tool::start(&publish, environment).finished().await;
+    assert_eq!(done.code(), 0, "{}", done.err);
+    fixture.has_depth(&fixture.queue, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

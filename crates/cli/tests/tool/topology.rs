@@ -13,15 +13,15 @@ use super::process::{Finished, Tool};
 use crate::support::{Fixture, SOON, millis};
 
 /// The broker counts every 5 seconds.
-const COUNTED: Duration = Duration::from_secs(60);
+pub(crate) const COUNTED: Duration = Duration::from_secs(60);
 
 impl Fixture {
-    async fn topology(&self, command: &str, more: &[&str]) -> Finished {
+    pub(crate) async fn topology(&self, command: &str, more: &[&str]) -> Finished {
         self.tool(&[&["topology", command, "--queue", &self.queue], more].concat()).finished().await
     }
 
     /// The name of a tier of one hour, which is declared, and no longer in the settings.
-    async fn unused_tier(&mut self) -> String {
+    pub(crate) async fn unused_tier(&mut self) -> String {
         self.settings.retry.delays = millis([100, 200, 3_600_000]);
         self.declare().await;
         self.settings.retry.delays = millis([100, 200]);

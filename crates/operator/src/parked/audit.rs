@@ -14,7 +14,6 @@ pub(super) fn selection(filter: &Filter) -> String {
         ("key", filter.key.clone()),
         ("since_ms", millis(filter.since)),
         ("until_ms", millis(filter.until)),
-        ("older_than", filter.older_than.map(|age| humantime::format_duration(age).to_string())),
         ("chains", (!filter.chains.is_empty()).then(|| filter.chains.join(","))),
         ("errors", number(filter.error.iter().chain(&filter.error_is).count())),
         ("conditions", number(filter.conditions.len())),
@@ -28,8 +27,6 @@ pub(super) fn selection(filter: &Filter) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -39,14 +36,13 @@ mod tests {
             class: Some("http_503".to_owned()),
             error: Some("no customer Ada".to_owned()),
             since: Some(Timestamp::from_millis(1_700_000_000_000)),
-            older_than: Some(Duration::from_secs(3_600)),
             conditions: vec!["body.customer == \"Ada\"".parse().unwrap()],
             limit: Some(7),
             ..Filter::chain("5f0c")
         };
         assert_eq!(
             selection(&filter),
-            "class=http_503 since_ms=1700000000000 older_than=1h chains=5f0c errors=1 conditions=1 limit=7"
+            "class=http_503 since_ms=1700000000000 chains=5f0c errors=1 conditions=1 limit=7"
         );
     }
 }

@@ -9,13 +9,14 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use crate::parked::audit::selection;
+use crate::parked::chain::{ChainSearch, Passed};
 use crate::parked::copies::{Copy, Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
-use crate::parked::operator::Parked;
+use crate::parked::operator::{Parked, no_such_message, whole_id};
 use crate::parked::queues::require;
 use crate::parked::ramp::Fates;
 use crate::parked::requests::ListRequest;
@@ -81,11 +82,11 @@ pub struct Edited {
 }
 
 impl Parked {
-    /// The one message of a chain with its body, unmasked.
+    /// The one message of a chain with its body, unmasked. `chain` is its id, or a beginning that no other chain has.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when there is no such message, or more than one.
+    /// As [`list`](Self::list), and when there is no such message, more than one, or several chains begin so.
     pub async fn body(&self, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
         let session = self.session().await?;
         let found = self.body_in(&session, chain).await;
@@ -94,23 +95,28 @@ impl Parked {
     }
 
     async fn body_in(&self, session: &Session, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
-        let (mut found, mut count) = (None, 0);
+        let (mut found, mut count, mut search) = (None, 0, ChainSearch::new(chain));
         let scanned = self
             .scan(session, None, &mut self.stop.clone(), |message, held| {
-                if message.chain == chain {
+                let passed = search.pass(&message.chain);
+                if passed == Passed::WantedInstead {
+                    count = 0;
+                }
+                if passed != Passed::Other {
                     count += 1;
                     found = Some((message, Bytes::copy_from_slice(&held.delivery.data)));
                 }
                 std::ops::ControlFlow::Continue(())
             })
             .await?;
-        match found {
-            Some(found) if count == 1 => {
+        let whole = whole_id(chain, search)?;
+        match (found, whole) {
+            (Some(found), Some(_)) if count == 1 => {
                 scanned.complete(&self.queue)?;
                 Ok(found)
             }
-            Some(_) => Err(ParkedError::NotOne { chain: chain.to_owned(), count }),
-            None => Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at: scanned.looked_at }),
+            (_, Some(chain)) => Err(ParkedError::NotOne { chain, count }),
+            (_, None) => Err(no_such_message(chain, scanned.looked_at)),
         }
     }
 

@@ -67,10 +67,18 @@ pub enum ParkedError {
     /// No message has this id.
     #[error("no message of chain {chain:?} among the {looked_at} that were looked at")]
     NoSuchMessage {
-        /// The id.
+        /// The id, or its beginning.
         chain: String,
         /// How many were looked at.
         looked_at: u64,
+    },
+    /// The ids of several chains begin so, and none is exactly this.
+    #[error("the ids of several chains begin with {asked:?}, such as {}; give more of the id", named(chains))]
+    SeveralChains {
+        /// The beginning that was given.
+        asked: String,
+        /// A few of the chains.
+        chains: Vec<String>,
     },
     /// Several messages have this id, and only one may be edited.
     #[error("{count} messages are of chain {chain:?}; editing needs one")]
@@ -155,6 +163,11 @@ pub enum ParkedError {
         /// What is wrong.
         problem: String,
     },
+}
+
+/// Ids come from outside, so they are quoted and escaped.
+fn named(chains: &[String]) -> String {
+    chains.iter().map(|chain| format!("{chain:?}")).collect::<Vec<_>>().join(" and ")
 }
 
 /// The likely reason why nothing is confirmed.

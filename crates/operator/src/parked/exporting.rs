@@ -7,7 +7,6 @@ use crate::parked::filter::{Content, Filter};
 use crate::parked::headers::headers_json;
 use crate::parked::json_line::Exported;
 use crate::parked::operator::Parked;
-use rehop::Timestamp;
 use rehop::internals::Room;
 use rehop::internals::at_rest::Original;
 
@@ -26,7 +25,7 @@ impl Parked {
         mut sink: impl FnMut(Exported) -> bool,
     ) -> Result<u64, ParkedError> {
         let session = self.session().await?;
-        let (mut exported, now) = (0, Timestamp::now());
+        let mut exported = 0;
         let scanned = self
             .scan(&session, scan, &mut self.stop.clone(), |message, held| {
                 let (properties, body) = (&held.delivery.properties, &held.delivery.data[..]);
@@ -34,7 +33,7 @@ impl Parked {
                 if filter.limit.is_some_and(|limit| exported >= limit) {
                     return ControlFlow::Break(());
                 }
-                if !filter.passes(&message, &Content::new(body, &headers), now) {
+                if !filter.passes(&message, &Content::new(body, &headers)) {
                     return ControlFlow::Continue(());
                 }
                 let original = Original { properties, body_bytes: body.len() };

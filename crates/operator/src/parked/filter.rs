@@ -1,7 +1,7 @@
 //! Selects messages. Pure.
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use serde_json::Value;
 
@@ -30,8 +30,6 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Parked before this time.
     pub until: Option<Timestamp>,
-    /// Parked at least this long ago.
-    pub older_than: Option<Duration>,
     /// The ids of chains, any of which passes. Empty: any chain.
     pub chains: Vec<String>,
     /// Conditions on the body or the headers.
@@ -54,8 +52,13 @@ impl Filter {
         Self { run: Some(run.into()), ..Self::default() }
     }
 
+    /// Whether it lets every message pass, `limit` aside.
+    pub fn selects_all(&self) -> bool {
+        *self == Self { limit: self.limit, ..Self::default() }
+    }
+
     /// Whether a message passes, `limit` aside.
-    pub(crate) fn passes(&self, message: &ParkedMessage, content: &Content<'_>, now: Timestamp) -> bool {
+    pub(crate) fn passes(&self, message: &ParkedMessage, content: &Content<'_>) -> bool {
         let is = |wanted: &Option<String>, value: Option<&str>| wanted.as_deref().is_none_or(|it| value == Some(it));
         let parked_at = |test: &dyn Fn(Timestamp) -> bool| message.parked_at.is_some_and(test);
         is(&self.reason, Some(&message.reason))
@@ -67,10 +70,25 @@ impl Filter {
             && self.key.as_ref().is_none_or(|pattern| key_matches(pattern, &message.routing_key))
             && self.since.is_none_or(|since| parked_at(&|at| at >= since))
             && self.until.is_none_or(|until| parked_at(&|at| at < until))
-            && self.older_than.is_none_or(|age| parked_at(&|at| now.since(at) >= age))
             && (self.chains.is_empty() || self.chains.contains(&message.chain))
             && (self.conditions.is_empty() || content.meet(&self.conditions))
     }
+}
+
+/// A time as people write it, for [`Filter::since`] and [`Filter::until`]: `2026-11-20T08:00:00Z`, also without the seconds or the `Z`, or how
+/// long before `now` it was, such as `2h`.
+///
+/// # Errors
+///
+/// When the text is neither, with a text for people.
+pub fn parse_time(text: &str, now: SystemTime) -> Result<Timestamp, String> {
+    let full = if text.len() == "2026-11-20T08:00".len() { format!("{text}:00") } else { text.to_owned() };
+    if let Ok(time) = humantime::parse_rfc3339_weak(&full) {
+        return Ok(time.into());
+    }
+    let ago = humantime::parse_duration(text).ok().and_then(|ago| now.checked_sub(ago));
+    ago.map(Timestamp::from)
+        .ok_or_else(|| format!("{text:?} is not a time such as 2026-11-20T08:00:00Z, or 2h for two hours ago"))
 }
 
 /// An empty text stands for none.
@@ -203,13 +221,13 @@ mod tests {
         let parked_at = Some(Timestamp::from_millis(NOW.as_millis() - 60_000));
         let message = ParkedMessage { parked_at, replay_run, discard_run, ..sample() };
         let headers = || json!({"tenant": "a"});
-        filter.passes(&message, &Content::new(body.as_bytes(), &headers), NOW)
+        filter.passes(&message, &Content::new(body.as_bytes(), &headers))
     }
 
     #[test]
     fn everything_that_is_set_must_match() {
         let all = Filter::default();
-        assert!(passes(&all, ""));
+        assert!(passes(&all, "") && all.selects_all() && Filter { limit: Some(1), ..all.clone() }.selects_all());
         let text = |text: &str| Some(text.to_owned());
         let ago = |seconds: i64| Some(Timestamp::from_millis(NOW.as_millis() - seconds * 1000));
         let condition = |text: &str| vec![text.parse().unwrap()];
@@ -237,8 +255,6 @@ mod tests {
             (Filter { since: ago(61), until: ago(59), ..all.clone() }, true),
             (Filter { since: ago(59), ..all.clone() }, false),
             (Filter { until: ago(60), ..all.clone() }, false),
-            (Filter { older_than: Some(Duration::from_secs(60)), ..all.clone() }, true),
-            (Filter { older_than: Some(Duration::from_secs(61)), ..all.clone() }, false),
             (Filter::chain("chain-7"), true),
             (Filter::chain("chain-8"), false),
             (Filter { conditions: condition("body.customer == \"x\""), ..all.clone() }, true),
@@ -250,8 +266,22 @@ mod tests {
             (Filter { reason: text("exhausted"), class: text("other"), ..all.clone() }, false),
         ] {
             assert_eq!(passes(&filter, r#"{"customer": "x", "items": [{"id": 7}]}"#), expected, "{filter:?}");
+            assert!(!filter.selects_all(), "{filter:?}");
         }
         assert!(!passes(&Filter { conditions: condition("body.a == 1"), ..all }, "not JSON"));
+    }
+
+    #[test]
+    fn a_time_is_written_as_a_date_or_as_how_long_ago_it_was() {
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+        let millis = |text| parse_time(text, now).map(Timestamp::as_millis);
+        assert_eq!(millis("2023-11-14T22:13:20Z"), Ok(1_700_000_000_000));
+        assert_eq!(millis("2023-11-14 22:13:20"), Ok(1_700_000_000_000));
+        assert_eq!(millis("2023-11-14T22:13"), Ok(1_699_999_980_000));
+        assert_eq!(millis("2h"), Ok(1_699_992_800_000));
+        for wrong in ["", "yesterday", "2023-11-14", "7"] {
+            assert!(millis(wrong).unwrap_err().contains("is not a time"), "{wrong}");
+        }
     }
 
     #[test]
@@ -263,7 +293,7 @@ mod tests {
             Filter { error_is: none.clone(), ..Filter::default() },
             Filter { destination: none.clone(), ..Filter::default() },
         ] {
-            let passes = |message| filter.passes(message, &Content::new(b"", &|| Value::Null), NOW);
+            let passes = |message| filter.passes(message, &Content::new(b"", &|| Value::Null));
             assert_eq!((passes(&bare), passes(&sample())), (true, false), "{filter:?}");
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::parked::chain::Abbreviation;
 use crate::parked::destinations::Destinations;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
@@ -19,7 +20,6 @@ use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::requests::{ListRequest, Listing, Planned};
 use crate::parked::session::Session;
 use crate::parked::watch::StopSignal;
-use rehop::Timestamp;
 
 /// After so many messages what was seen is shown for the first time.
 const FIRST_SHOWN: u64 = 1_000;
@@ -106,13 +106,13 @@ impl Parked {
         stop: StopSignal<'_>,
         mut observe: Option<ObserveListing<'_>>,
     ) -> Result<(Listing, Scanned), ParkedError> {
-        let mut builder = ListingBuilder::new(&self.queue, request);
+        let mut builder = ListingBuilder::new(&self.queue, self.work_queue(), request);
         let depth = if observe.is_some() { session.depth(&self.queue).await? } else { 0 };
-        let (now, mut shown_at) = (Timestamp::now(), None::<Instant>);
+        let mut shown_at = None::<Instant>;
         let scanned = self
             .scan(session, request.scan, stop, |message, held| {
                 let position = message.position;
-                builder.add(message, held, now);
+                builder.add(message, held);
                 let is_due = shown_at.map_or(position >= FIRST_SHOWN, |at| at.elapsed() >= SHOWN_EVERY);
                 if let Some(observe) = observe.as_mut().filter(|_| is_due) {
                     shown_at = Some(Instant::now());
@@ -146,22 +146,26 @@ impl Parked {
 /// Builds a listing from the messages as they come.
 struct ListingBuilder<'a> {
     queue: &'a str,
+    work_queue: Option<&'a str>,
     request: &'a ListRequest,
     matched: u64,
     groups: Groups,
     destinations: Destinations,
     messages: Vec<ParkedMessage>,
+    ids: Abbreviation,
 }
 
 impl<'a> ListingBuilder<'a> {
-    fn new(queue: &'a str, request: &'a ListRequest) -> Self {
+    fn new(queue: &'a str, work_queue: Option<&'a str>, request: &'a ListRequest) -> Self {
         Self {
             queue,
+            work_queue,
             request,
             matched: 0,
             groups: Groups::default(),
             destinations: Destinations::default(),
             messages: Vec::new(),
+            ids: Abbreviation::default(),
         }
     }
 
@@ -169,10 +173,11 @@ impl<'a> ListingBuilder<'a> {
         self.request.filter.limit.is_some_and(|limit| self.matched >= limit)
     }
 
-    fn add(&mut self, message: ParkedMessage, held: &Held, now: Timestamp) {
+    fn add(&mut self, message: ParkedMessage, held: &Held) {
+        self.ids.add(&message.chain);
         let headers = || headers_json(&held.delivery.properties);
         let content = Content::new(&held.delivery.data, &headers);
-        if self.is_enough() || !self.request.filter.passes(&message, &content, now) {
+        if self.is_enough() || !self.request.filter.passes(&message, &content) {
             return;
         }
         self.matched += 1;
@@ -189,6 +194,7 @@ impl<'a> ListingBuilder<'a> {
     fn listing(&self, depth: u64, looked_at: u64) -> Listing {
         Listing {
             queue: self.queue.to_owned(),
+            work_queue: self.work_queue.map(str::to_owned),
             depth,
             looked_at,
             matched: self.matched,
@@ -198,6 +204,7 @@ impl<'a> ListingBuilder<'a> {
             missing_destinations: BTreeMap::new(),
             without_destination: self.destinations.none,
             messages: self.messages.clone(),
+            id_length: self.ids.length().filter(|_| looked_at >= depth),
         }
     }
 }

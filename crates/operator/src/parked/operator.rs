@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
+use crate::parked::chain::{ChainSearch, Passed};
 use crate::parked::detail::Shown;
 use crate::parked::error::ParkedError;
 use crate::parked::found::Found;
@@ -123,18 +124,22 @@ impl Parked {
         Ok(depth?)
     }
 
-    /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `scan` is as for a
-    /// list.
+    /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `chain` is its id, or a
+    /// beginning that no other chain has among those looked at. `scan` is as for a list.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when there is no such message.
+    /// As [`list`](Self::list), and when there is no such message, or several chains begin so.
     pub async fn show(&self, chain: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
         let session = self.session().await?;
-        let mut shown = Shown::default();
+        let (mut shown, mut search) = (Shown::default(), ChainSearch::new(chain));
         let scanned = self
             .scan(&session, scan, &mut self.stop.clone(), |message, held| {
-                if message.chain == chain {
+                let passed = search.pass(&message.chain);
+                if passed == Passed::WantedInstead {
+                    shown = Shown::default();
+                }
+                if passed != Passed::Other {
                     shown.add(message, &held.delivery.properties, &held.delivery.data, &self.mask);
                 }
                 ControlFlow::Continue(())
@@ -143,10 +148,33 @@ impl Parked {
         session.close().await;
         let scanned = scanned?;
         (shown.looked_at, shown.wanted) = (scanned.looked_at, scanned.wanted);
-        if shown.matched == 0 {
-            return Err(ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at: shown.looked_at });
-        }
+        whole_id(chain, search)?.ok_or_else(|| no_such_message(chain, scanned.looked_at))?;
         Ok(shown)
+    }
+
+    /// The whole ids of chains of which the beginnings are given. One that no chain has stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list), when several chains begin so, and [`ParkedError::Incomplete`] if not all messages could be looked at.
+    pub async fn whole_ids(&self, chains: &[String]) -> Result<Vec<String>, ParkedError> {
+        let session = self.session().await?;
+        let mut searches: Vec<_> = chains.iter().map(|chain| ChainSearch::new(chain)).collect();
+        let scanned = self
+            .scan(&session, None, &mut self.stop.clone(), |message, _| {
+                for search in &mut searches {
+                    search.pass(&message.chain);
+                }
+                ControlFlow::Continue(())
+            })
+            .await;
+        session.close().await;
+        scanned?.complete(&self.queue)?;
+        let found = chains
+            .iter()
+            .zip(searches)
+            .map(|(chain, search)| Ok(whole_id(chain, search)?.unwrap_or_else(|| chain.clone())));
+        found.collect()
     }
 
     /// Whether something in a body is masked.
@@ -240,17 +268,34 @@ impl Parked {
 
     /// Counts what an operation moves.
     pub(super) fn metrics(&self, operation: &'static str) -> MoveMetrics {
-        let work_queue = match &self.interpreter.place {
-            Place::Queue(queue) => Some(queue.as_str()),
+        MoveMetrics::new(operation, &self.queue, self.work_queue())
+    }
+
+    /// The work queue whose messages these are, if they are of one.
+    pub(super) fn work_queue(&self) -> Option<&str> {
+        match &self.interpreter.place {
+            Place::Queue(queue) => Some(queue),
             Place::Stray | Place::Discarded => None,
-        };
-        MoveMetrics::new(operation, &self.queue, work_queue)
+        }
     }
 
     /// Messages are given back long before the broker would take them back.
     pub(super) fn hold(&self) -> Duration {
         self.broker.consumer_timeout / 2
     }
+}
+
+/// The chain that a search has found, if any.
+///
+/// # Errors
+///
+/// When it is not the only one.
+pub(super) fn whole_id(asked: &str, search: ChainSearch<'_>) -> Result<Option<String>, ParkedError> {
+    search.end().map_err(|chains| ParkedError::SeveralChains { asked: asked.to_owned(), chains })
+}
+
+pub(super) fn no_such_message(chain: &str, looked_at: u64) -> ParkedError {
+    ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at }
 }
 
 /// How far a look came.

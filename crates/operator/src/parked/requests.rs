@@ -56,6 +56,8 @@ impl ListRequest {
 pub struct Listing {
     /// The queue in which the messages rest.
     pub queue: String,
+    /// The work queue whose parked queue it is; `None` for stray and discarded messages.
+    pub work_queue: Option<String>,
     /// How many there are.
     pub depth: u64,
     /// How many of them were looked at: fewer if [`scan`](ListRequest::scan) or the filter's limit was reached, if messages were
@@ -76,6 +78,10 @@ pub struct Listing {
     pub without_destination: u64,
     /// The first of them, one by one.
     pub messages: Vec<ParkedMessage>,
+    /// How many characters of their ids tell the chains of the queue apart, at least 8. `None` if not all its messages were looked at, or they
+    /// are of more than 10,000 chains.
+    #[serde(skip)]
+    pub id_length: Option<usize>,
 }
 
 impl Listing {

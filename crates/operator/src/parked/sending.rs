@@ -30,7 +30,7 @@ impl Carrier<'_> {
         let headers = || headers_json(&delivery.properties);
         let content = Content::new(&delivery.data, &headers);
         let is_own = message.replay_run.as_deref() == Some(self.session.run.as_str());
-        if is_own || !self.job.filter.passes(&message, &content, Timestamp::now()) {
+        if is_own || !self.job.filter.passes(&message, &content) {
             return Ok(Err(held));
         }
         // After the filter, so that the plan has selected the same messages.

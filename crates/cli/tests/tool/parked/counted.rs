@@ -11,7 +11,7 @@ async fn a_command_exports_what_it_has_moved_before_it_ends() {
     fixture.park_directly([message("seven")]).await;
     let collector = Endpoint::start(|_| async { with(200, "content-type", "application/x-protobuf") }).await;
     let environment = collector.as_metrics_collector(&fixture.settings);
-    let discarded = Tool::start(&["parked", "discard", "--queue", &fixture.queue, "--apply"], environment);
+    let discarded = Tool::start(&["parked", "discard", "--queue", &fixture.queue, "--apply", "--all"], environment);
     let discarded = discarded.finished().await;
     assert_eq!(discarded.code(), 0, "{}", discarded.err);
     // Texts are written as they are, between numbers.

@@ -1,6 +1,8 @@
 //! `rehop parked`: what it prints, and what it does.
 
+mod chosen;
 mod counted;
+mod everything;
 mod hostile;
 mod logged;
 mod stopped;
@@ -99,7 +101,8 @@ async fn the_exit_status_says_how_a_replay_ended() {
     let unexpected = fixture.parked_run("replay", &["--apply", "--expect", "4"]).await;
     assert_eq!(unexpected.code(), 3, "{}", unexpected.err);
     assert!(unexpected.out.contains("not the expected number"), "{}", unexpected.out);
-    let nobody = fixture.parked_run("replay", &["--limit", "1", "--apply", "--canary", "0", "--follow", "100ms"]).await;
+    let nobody =
+        fixture.parked_run("replay", &["--limit", "1", "--apply", "--all", "--canary", "0", "--follow", "100ms"]).await;
     assert_eq!(nobody.code(), 4, "{}", nobody.out);
     let (_, run) = nobody.out.split_once("replay ").unwrap();
     let (run, rest) = run.split_once(':').unwrap();
@@ -156,7 +159,7 @@ async fn a_stray_whose_queue_is_gone_stays_and_the_plan_says_so() {
 async fn an_interrupted_replay_gives_back_what_it_did_not_send_and_says_so() {
     let fixture = Fixture::new("interrupt").await;
     fixture.park_directly((0..50).map(|n| message(n.to_string()))).await;
-    let tool = fixture.parked_tool("replay", &["--apply", "--canary", "0", "--rate", "5"]);
+    let tool = fixture.parked_tool("replay", &["--apply", "--all", "--canary", "0", "--rate", "5"]);
     eventually(SOON, "some are sent", async || fixture.client.depth(&fixture.queue).await.map(|depth| depth >= 3))
         .await
         .unwrap();
@@ -203,7 +206,7 @@ async fn an_editor_mends_a_message() {
 async fn a_discard_says_how_it_is_undone() {
     let fixture = Fixture::new("undo").await;
     fixture.park_directly((0..3).map(|n| message(n.to_string()))).await;
-    let discarded = fixture.parked_run("discard", &["--limit", "2", "--apply", "--why", "too many"]).await;
+    let discarded = fixture.parked_run("discard", &["--limit", "2", "--apply", "--all", "--why", "too many"]).await;
     assert_eq!(discarded.code(), 0, "{}", discarded.err);
     let (_, run) = discarded.out.trim().rsplit_once("rehop parked restore --run ").unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
@@ -236,8 +239,8 @@ async fn a_discarded_message_whose_queue_is_gone_stays_and_the_plan_of_a_restore
     let fixture = Fixture::new("undo-gone").await;
     fixture.park_directly(["one", "two"].map(message)).await;
     fixture.stray_directly([message("three")]).await;
-    assert_eq!(fixture.parked_run("discard", &["--apply"]).await.code(), 0);
-    assert_eq!(fixture.tool(&["parked", "discard", "--stray", "--apply"]).finished().await.code(), 0);
+    assert_eq!(fixture.parked_run("discard", &["--apply", "--all"]).await.code(), 0);
+    assert_eq!(fixture.tool(&["parked", "discard", "--stray", "--apply", "--all"]).finished().await.code(), 0);
     fixture.client.delete_queue(&fixture.parked()).await.unwrap();
     let restore = async |more: &[&str]| fixture.tool(&[&["parked", "restore"], more].concat()).finished().await;
     let planned = restore(&[]).await;
@@ -255,7 +258,7 @@ async fn a_discarded_message_whose_queue_is_gone_stays_and_the_plan_of_a_restore
     let stay = "1 restored\n2 stay: the queue that they were discarded from does not exist or cannot be served; declare it again";
     assert_eq!(restored.out.trim(), stay);
     assert!(restored.err.lines().any(|line| line.contains("restore ended") && line.contains("stayed=2")));
-    let json: Value = serde_json::from_str(&restore(&["--apply", "--json"]).await.out).unwrap();
+    let json: Value = serde_json::from_str(&restore(&["--apply", "--all", "--json"]).await.out).unwrap();
     assert_eq!((&json["moved"], &json["missing_destination"]), (&json!(0), &json!(2)));
     fixture.declare().await;
     assert_eq!(restore(&["--apply", "--expect", "2"]).await.code(), 0);
@@ -273,7 +276,7 @@ async fn a_discard_that_failed_half_way_says_how_it_is_undone() {
     fixture.park_directly((0..COUNT).map(|n| message(n.to_string()))).await;
     let bin = format!("{}.discarded", fixture.namespace.name());
     fixture.set_policy(&bin, json!({ "max-length": 20, "overflow": "reject-publish" })).await;
-    let discarded = fixture.parked_run("discard", &["--apply", "--why", "too many"]).await;
+    let discarded = fixture.parked_run("discard", &["--apply", "--all", "--why", "too many"]).await;
     fixture.clear_policy(&bin).await;
     assert!(discarded.error(1).contains("the broker refused a message"), "{}", discarded.err);
     let told = " were discarded before the error; to undo it: rehop parked restore --run ";
@@ -301,7 +304,7 @@ async fn without_a_namespace_a_look_warns_and_a_discard_names_the_one_that_the_q
     let listed = run(&["list"]).await;
     assert_eq!(listed.code(), 0, "{}", listed.err);
     assert!(listed.out.contains("all 1 messages") && listed.err.contains("no namespace is set"), "{}", listed.err);
-    for discard in [&["discard"][..], &["discard", "--apply"]] {
+    for discard in [&["discard"][..], &["discard", "--apply", "--all"]] {
         let refused = run(discard).await;
         let name = format!("--namespace {}", fixture.namespace.name());
         assert!(refused.error(1).contains(&name), "{}", refused.err);
@@ -317,7 +320,7 @@ async fn the_command_that_undoes_a_discard_works_as_it_is_printed() {
     let mut environment = variables(&fixture.settings);
     environment.retain(|(name, _)| name != "REHOP_NAMESPACE");
     let namespace = ["--namespace", fixture.namespace.name()];
-    let discard = ["parked", "discard", "--queue", &fixture.queue, "--apply", "--in-flight", "7"];
+    let discard = ["parked", "discard", "--queue", &fixture.queue, "--apply", "--all", "--in-flight", "7"];
     let discarded = Tool::start(&[&discard[..], &namespace].concat(), environment.clone()).finished().await;
     assert_eq!(discarded.code(), 0, "{}", discarded.err);
     let (_, undo) = discarded.out.trim().split_once("to undo it: rehop ").unwrap();

@@ -75,7 +75,7 @@ async fn stray_messages_are_exported_and_imported_into_the_stray_queue_alone() {
 async fn discarded_messages_that_were_imported_again_can_be_restored() {
     let fixture = Fixture::new("import-discarded").await;
     fixture.park_directly([message("seven")]).await;
-    let discarded = fixture.parked_run("discard", &["--apply", "--json"]).await;
+    let discarded = fixture.parked_run("discard", &["--apply", "--all", "--json"]).await;
     let report: Value = serde_json::from_str(&discarded.out).unwrap();
     let folder = Folder::of(&fixture);
     let file = folder.0.join("discarded.jsonl");
