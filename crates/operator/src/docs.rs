@@ -2,3 +2,5 @@
 
 #[doc = include_str!("docs/parked.md")]
 pub mod parked {}
+#[doc = include_str!("docs/scripting.md")]
+pub mod scripting {}
