@@ -38,6 +38,9 @@ pub enum Error {
         /// The queue.
         queue: String,
     },
+    /// No queue was given a handler, so there is nothing to do.
+    #[error("the service has no consumer; add one with Service::consumer")]
+    NoConsumer,
     /// No connection could be made.
     #[error("cannot reach the broker at {broker}: {problem}; check that it is running, and check broker.url")]
     Connect {
@@ -220,7 +223,9 @@ impl Error {
     /// them, such as clients of a probe.
     pub(crate) fn in_short(&self) -> &'static str {
         match self {
-            Self::Settings(_) | Self::Name { .. } | Self::TwoHandlers { .. } => "the settings are wrong",
+            Self::Settings(_) | Self::Name { .. } | Self::TwoHandlers { .. } | Self::NoConsumer => {
+                "the settings are wrong"
+            }
             Self::Connect { .. } | Self::ConnectAny { .. } => "the broker cannot be reached",
             Self::PasswordFile { .. } => "the password file cannot be used",
             Self::Login { .. } => "the broker refused the login",

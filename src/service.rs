@@ -211,6 +211,9 @@ struct QueuePlan {
 
 /// Checks what was set in code, before anything is declared or consumed.
 fn plan(resolved: &Resolved, names: &Names, consumers: Vec<AnyConsumer>) -> Result<Vec<QueuePlan>, Error> {
+    if consumers.is_empty() {
+        return Err(Error::NoConsumer);
+    }
     check_classes(&resolved.settings, &consumers)?;
     let mut plans: Vec<QueuePlan> = Vec::new();
     for AnyConsumer { queue, handler, consume, retry, .. } in consumers {

@@ -132,7 +132,8 @@ pub struct BrokerSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
     /// The management API, such as `http://host:15672` or `https://user:password@host`, for the tool's commands that look at the
-    /// broker, for the rates on the page of `rehop ui`, and for the warnings of `rehop parked`. User and password are those of the AMQP
+    /// broker, for the rates on the page of `rehop ui`, for the warnings of `rehop parked`, and for queues that the settings do not list in
+    /// both. User and password are those of the AMQP
     /// connection unless the URL has its own. Services do not use it. Default: none.
     #[serde(
         deserialize_with = "values::optional_secret",
@@ -150,7 +151,7 @@ pub struct BrokerSettings {
     /// How long a delivery may stay unsettled before the broker takes it back; before RabbitMQ 4.3 it then counts this against
     /// everything that the channel holds. rehop asks 4.3 for this time (`x-consumer-timeout`), and gets it for quorum queues, existing ones
     /// if their `queue_type` is set. On earlier versions, set it to the broker's `consumer_timeout`, which AMQP cannot query. Deliveries
-    /// that have waited half of it for a free handler are handed back. Default 30m, like RabbitMQ's, 10s to 30d.
+    /// that have waited too long for a free handler, at most half of it, are handed back, except those of an ordered queue. Default 30m, like RabbitMQ's, 10s to 30d.
     #[serde(with = "duration")]
     pub consumer_timeout: Duration,
     /// The heartbeat interval. Default 15s, 1s to 5m.
@@ -181,7 +182,8 @@ pub struct TlsSettings {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RetrySettings {
-    /// The work queue's `x-delivery-limit`: how often the broker redelivers a message before it parks it. Default 10, 1 to 1000.
+    /// The work queue's `x-delivery-limit`: how often the broker redelivers a message before it parks it. It counts crashes and immediate
+    /// attempts, and starts again after each wait, except with the strategies `native` and `in-process`. Default 10, 1 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_limit: Option<u32>,
     /// Immediate attempts before each wait. Default 1; must be below `delivery_limit`.

@@ -17,7 +17,7 @@ enum Command {
     ///
     /// `rehop config init` writes a file that documents every key.
     Show {
-        /// Print JSON: a list of objects with key, value and source
+        /// Print JSON: an array of objects with key, value and source
         #[arg(long)]
         json: bool,
     },

@@ -30,7 +30,7 @@ pub(super) struct Args {
 enum FailOn {
     /// Messages may be lost, expire or get stuck, or the service cannot work
     Error,
-    /// It works, but not as the settings say, or not through the next failure
+    /// Something does not work as configured, or would not survive the next failure
     Warning,
     /// Worth tidying up
     #[default]

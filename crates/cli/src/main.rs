@@ -30,7 +30,8 @@ use options::{Options, Usage};
 /// Retries for RabbitMQ consumers
 ///
 /// A failed message is retried immediately, then after waits in queues of the broker, and ends up either handled or parked with
-/// its history. `relay` does this for any HTTP endpoint; the other commands show and prepare what a service needs, and publish messages.
+/// its history. `relay` does this for any HTTP endpoint. `parked` and `ui` show parked messages and send them back; `doctor` and `topology`
+/// check and prepare the broker.
 #[derive(Debug, Parser)]
 #[command(name = "rehop", version, after_long_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
@@ -48,7 +49,7 @@ enum Command {
     Publish(publish::Args),
     /// See parked messages, understand them, and send them back
     Parked(Box<parked::Args>),
-    /// Find what would harm a service on the broker, and say what to do
+    /// Check the broker for problems, and say how to fix them
     Doctor(doctor::Args),
     /// Show, declare, compare, prune or export what a service needs
     Topology(topology::Args),
@@ -56,7 +57,7 @@ enum Command {
     Ui(ui::Args),
     /// Show the settings in effect, or write a file to start from
     Config(config::Args),
-    /// Print the completions of a shell
+    /// Print a completion script for a shell
     Completions(generate::Completions),
     /// Print the manual page, or write the pages of all commands
     Man(generate::Manual),
@@ -76,6 +77,9 @@ Examples:
   Publish a message to it:
     rehop publish --queue orders --json '{\"id\": 7}'
 
+  See what failed, in all queues:
+    rehop parked list --management http://127.0.0.1:15672
+
   Use another broker, and other waits between the attempts:
     export REHOP_BROKER__URL='amqp://user:password@rabbit:5672/%2f'
     export REHOP_RETRY__DELAYS='[5s, 1m, 15m]'
@@ -90,13 +94,15 @@ Exit status:
   0    success
   1    an error; standard error says which
   2    a wrong command line
-  3    doctor, topology verify or topology plan found something; a signal
-       stopped topology prune; or a command of parked stopped before its end,
-       did not see all messages, left some where they were, or sent some that
-       parked again or that their handler discarded
+  3    doctor (see --fail-on), topology verify or topology plan found something;
+       a signal stopped topology prune; or a command of parked stopped before
+       its end, left some messages where they were, did not see all of them (a
+       list and a plan then exit with 0), or sent some that parked again or that
+       their handler discarded
   4    the fate of a replayed or edited message is unknown
-  130  a second SIGINT (Ctrl-C) stopped it immediately
-  143  a second SIGTERM stopped it immediately";
+  130  SIGINT (Ctrl-C) ended it: a second one for relay, ui, parked and topology
+       prune --apply, which stop cleanly at the first
+  143  SIGTERM ended it, likewise";
 
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
@@ -119,7 +125,7 @@ fn command() -> clap::Command {
 }
 
 fn without_common_options(mut command: clap::Command, depth: u8) -> clap::Command {
-    const NOTE: &str = "Options of every command, and exit statuses: rehop --help";
+    const NOTE: &str = "Also --namespace, --url, --management, --config, --set and -v: rehop --help";
     if depth > 0 {
         command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
         let long = command.get_after_long_help().map_or(NOTE.to_owned(), |text| format!("{text}\n\n{NOTE}"));
@@ -222,8 +228,8 @@ mod tests {
             // A width is not passed on to commands that are built.
             *command = command.clone().term_width(80);
             let help = command.render_help().to_string();
-            let is_one = command.get_name() != "rehop";
-            if is_one
+            let is_subcommand = command.get_name() != "rehop";
+            if is_subcommand
                 && (help.lines().count() > 24
                     || help.lines().any(|line| line.chars().count() > 80 && !line.starts_with("Usage: ")))
             {

@@ -13,7 +13,7 @@ pub(super) struct Options {
     profile: Option<String>,
     /// Use this settings file, whatever REHOP_CONFIG says
     ///
-    /// If it has a table [rehop], only this table is read.
+    /// If it has a table [rehop], only that table is read.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The service's namespace
@@ -23,11 +23,11 @@ pub(super) struct Options {
     pub(super) namespace: Option<String>,
     /// The broker, such as amqp://user@rabbit:5672/%2f
     ///
-    /// The same as --set broker.url=URL. Other users of the machine can see the command line, so keep passwords in a file or a variable:
-    /// REHOP_BROKER__URL.
+    /// It takes the place of broker.url and broker.urls. broker.username and broker.password override those in it. Other users of the
+    /// machine can see the command line, so keep passwords in a file or in REHOP_BROKER__URL.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
-    /// Its management API, such as http://127.0.0.1:15672
+    /// The broker's management API, such as http://127.0.0.1:15672
     ///
     /// The same as --set broker.management_url=URL. It shows what AMQP cannot, such as policies and bindings. User and password are those
     /// of the AMQP connection unless the URL has its own; keep passwords off the command line here, too.
@@ -77,6 +77,9 @@ impl Options {
             if let Some(value) = value {
                 loader = loader.set_text(key, value, option);
             }
+        }
+        if self.url.is_some() {
+            loader = loader.set_text("broker.urls", "[]", "--url");
         }
         for set in &self.set {
             // The argument is not quoted, because it may be a secret.

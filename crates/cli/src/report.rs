@@ -7,10 +7,10 @@ use rehop_operator::doctor::{Finding, Report, Severity};
 use super::{exit, output};
 
 /// The exit status of a command that looks for something: whether it has found anything of this severity, or worse.
-pub(super) fn status(report: &Report, least: Severity) -> ExitCode {
-    // The worst is the least.
-    let is_found = report.findings.iter().any(|finding| finding.severity <= least);
-    if is_found { ExitCode::from(exit::FOUND_OR_LEFT) } else { ExitCode::SUCCESS }
+pub(super) fn status(report: &Report, threshold: Severity) -> ExitCode {
+    // Severities are ordered from the worst to the mildest.
+    let is_found = report.findings.iter().any(|finding| finding.severity <= threshold);
+    if is_found { ExitCode::from(exit::FINDINGS) } else { ExitCode::SUCCESS }
 }
 
 /// Prints a report; `healthy` is what an empty one is called.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rehop_operator::parked::{Parked, ParkedError, Place};
+use rehop_operator::parked::{Parked, ParkedError, Place, add_unlisted_queues};
 use rehop_page::{Action, Listen};
 
 use super::options::{Options, Usage};
@@ -19,7 +19,9 @@ Examples:
   rehop ui --queue orders --socket /run/user/1000/rehop   (on a jump host)
     ssh -L 7672:/run/user/1000/rehop jump-host            (on your machine)")]
 pub(super) struct Args {
-    /// A work queue, whether in the settings or not; may be repeated. Default: all queues in the settings
+    /// A work queue, whether in the settings or not; may be repeated
+    ///
+    /// Default: all queues in the settings, and those that --management finds.
     #[arg(long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
     /// Listen on this address
@@ -46,9 +48,13 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
     let mut settings = options.settings()?;
-    if args.queues.is_empty() && settings.queues.is_empty() {
-        let problem = "the settings list no queue: name one with --queue, or list queues under [[queues]]";
-        return Err(Usage(problem.to_owned()).into());
+    if args.queues.is_empty() {
+        let unseen = add_unlisted_queues(&mut settings).await.err();
+        if settings.queues.is_empty() {
+            let problem = "the settings list no queue: name one with --queue, or list queues under [[queues]]";
+            let unseen = unseen.map_or_else(String::new, |unseen| format!(". Not seen: {unseen}"));
+            return Err(Usage(format!("{problem}{unseen}")).into());
+        }
     }
     if !args.queues.is_empty() {
         settings.queues.retain(|queue| args.queues.contains(&queue.queue));

@@ -7,7 +7,7 @@ use rehop_operator::parked::{DiscardRequest, Progress};
 use super::list::show_plan;
 use super::plan::{Verb, command};
 use super::progress::Printer;
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs, with_whole_ids};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs, with_resolved_chains};
 use super::{answers, status, text};
 use crate::options::Options;
 use crate::output;
@@ -15,7 +15,7 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 #[command(mut_arg("apply", |arg| arg.help("Discard the messages; without it, print a plan")))]
-#[command(mut_arg("expect", |arg| arg.help("Discard nothing unless exactly so many match")))]
+#[command(mut_arg("expect", |arg| arg.help("Discard nothing unless exactly N messages match")))]
 #[command(mut_arg("why", |arg| arg.help("Why, for the log; the discarded messages carry it")))]
 pub(super) struct Args {
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let filter = args.filter.filter();
     args.apply.check(&filter)?;
     let (parked, stop) = super::open(args.place.place(), options).await?;
-    let filter = with_whole_ids(&parked, filter).await?;
+    let filter = with_resolved_chains(&parked, filter).await?;
     let ApplyArgs { apply, expect, why, .. } = args.apply;
     if !apply {
         return show_plan(&parked, filter, (Verb::Discard, None), args.json).await;

@@ -22,9 +22,9 @@ use crate::{exit, input, output};
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// The id of its chain, or a beginning that no other chain has
+    /// The id of its chain, or a unique prefix of it
     ///
-    /// Lists, logs and spans show it.
+    /// A chain is a message with all its attempts. Lists show the beginning of its id; logs and spans have the whole id.
     #[arg(value_name = "CHAIN")]
     chain: String,
     /// The file with the new body, or - for standard input
@@ -32,7 +32,9 @@ pub(super) struct Args {
     /// Without it $VISUAL or $EDITOR opens the present body, unmasked.
     #[arg(long, value_name = "FILE")]
     body: Option<PathBuf>,
-    /// Send the edited message; without it, say what would be done
+    /// Send the edited message; without it, only check it
+    ///
+    /// What was written in the editor is then lost.
     #[arg(long)]
     apply: bool,
     /// Why, for the log; the original carries it
@@ -105,8 +107,8 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let edited = parked.edit(&request).await?;
     let (word, status) = match edited.fates {
         fates if fates.handled > 0 => ("it was handled", 0),
-        fates if fates.parked_again > 0 => ("it parked again", exit::FOUND_OR_LEFT),
-        fates if fates.discarded > 0 => ("its handler discarded it", exit::FOUND_OR_LEFT),
+        fates if fates.parked_again > 0 => ("it parked again", exit::UNFINISHED),
+        fates if fates.discarded > 0 => ("its handler discarded it", exit::UNFINISHED),
         fates if fates.waiting > 0 => ("it failed, and waits for another attempt", exit::UNKNOWN),
         _ => (
             "its fate is unknown: it may still be in its queue, or its consumer does not report it; if it crashes its consumer, the broker \

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use rehop_operator::parked::{Filter, ListRequest, Listing, Parked, ParkedError};
+use rehop_operator::parked::{Filter, ListRequest, Parked};
 
+use super::look::look;
 use super::plan::{Verb, plan};
-use super::progress::Printer;
-use super::select::{FilterArgs, PlaceArgs, with_whole_ids};
-use super::{all, answers, text};
+use super::select::{FilterArgs, PlaceArgs, with_resolved_chains};
+use super::{answers, list_all, text};
 use crate::options::Options;
 use crate::output;
 
@@ -26,7 +26,7 @@ pub(super) struct Args {
     rows: usize,
     /// Print JSON
     ///
-    /// An object; without --queue, --stray or --discarded a list of objects.
+    /// An object; without --queue, --stray or --discarded an array of objects.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -35,10 +35,10 @@ pub(super) struct Args {
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const HELP: &str = "\
-Without --queue, --stray or --discarded it lists all of them, in turn: the
-parked messages of each work queue in the settings, the stray ones and the
-discarded ones. With --management it also finds the parked queues of work queues
-that the settings do not list.
+Without --queue, --stray or --discarded it lists every queue: the parked queue
+of each work queue in the settings, the stray and the discarded messages. With
+--management it also finds the parked queues of work queues that the settings do
+not list. --scan, --rows and --limit then apply to each queue.
 
 The messages stay in the queue, in their order. On RabbitMQ 3.10 and 4.0 each
 look counts as a delivery.
@@ -57,15 +57,6 @@ pub(super) fn scan(text: &str) -> Result<Scan, String> {
         "all" => Ok(Scan(None)),
         number => number.parse().map(|number| Scan(Some(number))).map_err(|_| "expected a number, or all".to_owned()),
     }
-}
-
-/// Lists, and shows how far it is.
-pub(super) async fn look(parked: &Parked, request: &ListRequest) -> Result<Listing, ParkedError> {
-    let mut printer = Printer::new();
-    let wanted = |depth: u64| request.scan.map_or(depth, |scan| scan.min(depth));
-    let listing = parked.list_observed(request, |seen| printer.looked(seen.looked_at, wanted(seen.depth))).await;
-    printer.end();
-    listing
 }
 
 /// Prints what a command would do to the messages that match, instead of doing it.
@@ -91,11 +82,11 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         (request.scan, request.rows) = (args.scan.0, args.rows);
         request
     };
-    let Some(place) = args.place.place_if_any() else {
-        return all::list(&request(filter), is_json, options).await;
+    let Some(place) = args.place.optional_place() else {
+        return list_all::list(&request(filter), is_json, options).await;
     };
     let (parked, _) = super::open(place, options).await?;
-    let listing = look(&parked, &request(with_whole_ids(&parked, filter).await?)).await?;
+    let listing = look(&parked, &request(with_resolved_chains(&parked, filter).await?)).await?;
     output::print(&if is_json { text::json(&listing)? } else { answers::listing(&listing) })?;
     Ok(ExitCode::SUCCESS)
 }

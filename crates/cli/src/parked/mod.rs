@@ -1,10 +1,11 @@
 //! `rehop parked`: see parked messages, understand them, and send them back.
 
-mod all;
 mod answers;
 mod discard;
 mod edit;
 mod list;
+mod list_all;
+mod look;
 mod plan;
 mod progress;
 mod replay;
@@ -35,7 +36,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Group the messages by reason, class and error
+    /// List messages by reason, class and error; by default of all queues
     List(list::Args),
     /// Show one message: history, headers, body, and where a replay would send it
     Show(show::Args),
@@ -67,7 +68,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     match ended {
         Err(error) if is_stop(&error) => {
             output::notice(&format!("stopped: {error}"));
-            Ok(ExitCode::from(exit::FOUND_OR_LEFT))
+            Ok(ExitCode::from(exit::UNFINISHED))
         }
         ended => ended,
     }

@@ -62,7 +62,7 @@ pub(super) fn groups_table(groups: &[Group], id_length: Option<usize>, now: Time
             text::age(group.newest, now),
             text::number(group.replayed_before),
             or_none(&group.kind.destination),
-            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::id(chain, id_length)),
+            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::short_id(chain, id_length)),
         ]);
     }
     table.trim_fmt()
@@ -74,7 +74,7 @@ pub(super) fn rows_table(messages: &[ParkedMessage], id_length: Option<usize>, n
         table.add_row([
             text::number(message.position),
             text::age(message.parked_at, now),
-            text::id(&message.chain, id_length),
+            text::short_id(&message.chain, id_length),
             text::short(&message.routing_key, 60),
             message.destination.as_deref().map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
             message.attempts.to_string(),

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::list::show_plan;
 use super::plan::Verb;
 use super::progress::{self, Printer};
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs, with_whole_ids};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs, with_resolved_chains};
 use super::{answers, status, text};
 use crate::options::{Options, Usage};
 use crate::output;
@@ -17,7 +17,7 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 #[command(mut_arg("apply", |arg| arg.help("Send the messages; without it, print a plan")))]
-#[command(mut_arg("expect", |arg| arg.help("Send nothing unless exactly so many match")))]
+#[command(mut_arg("expect", |arg| arg.help("Send nothing unless exactly N messages match")))]
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
@@ -26,7 +26,7 @@ pub(super) struct Args {
     /// The work queue of messages that do not say where they belong
     #[arg(long, value_name = "QUEUE", hide_short_help = true)]
     to: Option<String>,
-    /// Send this many first, and await their fate
+    /// Send N first, and wait for their fate
     ///
     /// 0 sends everything at once. With --apply it then needs a filter, --expect or --all.
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value_t = 5.0)]
     max_failed: f64,
     /// Send at most this many messages a second
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     rate: Option<f64>,
     /// Pause while the work queue has more ready messages than this
     #[arg(long, value_name = "N", hide_short_help = true)]
@@ -86,7 +86,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         return Err(Usage("--rate must be above 0".to_owned()).into());
     }
     let filter = args.filter.filter();
-    // Otherwise the canary shows whether it was meant.
+    // With a canary, a mistake affects only a few messages.
     if args.canary == 0 {
         args.apply.check(&filter)?;
     }
@@ -99,7 +99,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     (ramp.verdict_within, ramp.max_failed) = (args.verdict, args.max_failed / 100.0);
     let ApplyArgs { apply, expect, why, .. } = args.apply;
     let mut request = ReplayRequest::default();
-    request.filter = with_whole_ids(&parked, filter).await?;
+    request.filter = with_resolved_chains(&parked, filter).await?;
     (request.ramp, request.expect, request.why, request.to) = (ramp, expect, why, args.to);
     (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
     request.in_flight = Some(args.in_flight.in_flight);

@@ -24,11 +24,11 @@ pub(super) struct PlaceArgs {
 
 impl PlaceArgs {
     pub(super) fn place(&self) -> Place {
-        self.place_if_any().unwrap_or(Place::Discarded)
+        self.optional_place().unwrap_or(Place::Discarded)
     }
 
     /// For a command that does not need one.
-    pub(super) fn place_if_any(&self) -> Option<Place> {
+    pub(super) fn optional_place(&self) -> Option<Place> {
         match &self.queue {
             Some(queue) => Some(Place::queue(queue)),
             None if self.stray => Some(Place::Stray),
@@ -62,10 +62,10 @@ impl UndiscardedArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Which messages (all that are given must match)")]
 pub(super) struct FilterArgs {
-    /// Parked for this reason
+    /// Parked for this reason, such as exhausted
     ///
-    /// Of rehop: exhausted, permanent, expired, undecodable, delay_too_long, deferred_too_often, discarded or unpublishable. Of the broker,
-    /// which parked the message itself: delivery_limit, rejected, maxlen or expired. unknown: nothing tells.
+    /// Set by rehop: exhausted, permanent, expired, undecodable, delay_too_long, deferred_too_often or unpublishable. Set by the broker:
+    /// delivery_limit, rejected, maxlen or expired. unknown: no reason is known.
     #[arg(long, value_name = "REASON", value_parser = PossibleValuesParser::new(REASONS), hide_possible_values = true)]
     reason: Option<String>,
     /// With this class of error
@@ -89,19 +89,20 @@ pub(super) struct FilterArgs {
     /// With an original routing key that matches this pattern, as of a topic exchange: * is one word, # any number
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     key: Option<String>,
-    /// Parked at this time or later: a date, or how long ago
+    /// Parked at this time (UTC) or later; 2h: two hours ago
     ///
-    /// Such as 2026-11-20T08:00:00Z, or 2h for two hours ago.
+    /// Such as 2026-11-20T08:00:00Z or 2026-11-20.
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Timestamp>,
-    /// Parked before this time: a date, or how long ago
+    /// Parked before this time (UTC); 30d: over 30 days ago
     ///
-    /// Such as 2026-11-20T08:00:00Z, or 30d for messages that have been parked for more than 30 days.
+    /// Such as 2026-11-20T08:00:00Z or 2026-11-20.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
-    /// Of this chain: its id, or the beginning of it
+    /// Of this chain: its id, or a unique prefix of it
     ///
-    /// No other chain may begin so. May be repeated. To find the whole id, the command looks at all messages of the queue once more.
+    /// May be repeated. To resolve it, the command first looks at all messages of the queue, which RabbitMQ 3.10 and 4.0 count as a
+    /// delivery.
     #[arg(long = "chain", value_name = "CHAIN")]
     chains: Vec<String>,
     /// That meet a condition such as 'body.customer == "x"' or 'header.tenant != "a"'; may be repeated
@@ -121,15 +122,14 @@ pub(super) struct FilterArgs {
 const FILTERS: [&str; 11] =
     ["reason", "class", "error", "error_is", "destination", "key", "since", "until", "chains", "conditions", "run"];
 
-/// All reasons that rehop gives, those of a dead letter, and the one for messages that name none.
-const REASONS: [&str; 12] = [
+/// The reasons for which rehop parks, those of a dead letter, and the one for messages that name none.
+const REASONS: [&str; 11] = [
     Reason::Exhausted.as_str(),
     Reason::Permanent.as_str(),
     Reason::Expired.as_str(),
     Reason::Undecodable.as_str(),
     Reason::DelayTooLong.as_str(),
     Reason::DeferredTooOften.as_str(),
-    Reason::Discarded.as_str(),
     Reason::Unpublishable.as_str(),
     "delivery_limit",
     "rejected",
@@ -156,10 +156,10 @@ impl FilterArgs {
     }
 }
 
-/// A filter with the whole ids of its chains.
-pub(super) async fn with_whole_ids(parked: &Parked, mut filter: Filter) -> Result<Filter, ParkedError> {
+/// A filter with the ids of its chains in place of prefixes.
+pub(super) async fn with_resolved_chains(parked: &Parked, mut filter: Filter) -> Result<Filter, ParkedError> {
     if !filter.chains.is_empty() {
-        filter.chains = parked.whole_ids(&filter.chains).await?;
+        filter.chains = parked.resolve_chains(&filter.chains).await?;
     }
     Ok(filter)
 }
@@ -170,27 +170,27 @@ pub(super) struct ApplyArgs {
     /// Move the messages; without it, print a plan
     #[arg(long)]
     pub(super) apply: bool,
-    /// Move nothing unless exactly so many match
+    /// Move nothing unless exactly N messages match
     #[arg(long, value_name = "N", requires = "apply")]
     pub(super) expect: Option<u64>,
-    /// Confirm that it is about all messages of the queue
+    /// Take messages of any kind
     ///
-    /// Needed with --apply if neither a filter nor --expect says which messages are meant.
-    #[arg(long, hide_short_help = true, requires = "apply", conflicts_with_all = FILTERS)]
+    /// Needed with --apply if there is neither a filter nor --expect. --limit is not a filter.
+    #[arg(long, requires = "apply", conflicts_with_all = FILTERS)]
     pub(super) all: bool,
     /// Why, for the log
-    #[arg(long, value_name = "TEXT", requires = "apply", hide_short_help = true)]
+    #[arg(long, value_name = "TEXT", requires = "apply")]
     pub(super) why: Option<String>,
 }
 
 impl ApplyArgs {
     /// # Errors
     ///
-    /// When all messages of the queue would be moved, and nobody has said so.
+    /// When nothing says which messages are meant.
     pub(super) fn check(&self, filter: &Filter) -> Result<(), Usage> {
-        if self.apply && !self.all && self.expect.is_none() && filter.selects_all() {
-            let problem = "this is about all messages of the queue: choose some with a filter such as --class, say how many there are with \
-                           --expect, or confirm it with --all";
+        if self.apply && !self.all && self.expect.is_none() && filter.has_no_criteria() {
+            let problem = "nothing says which messages are meant: give a filter such as --class (--limit is not one), their number with \
+                           --expect, or --all";
             return Err(Usage(problem.to_owned()));
         }
         Ok(())
@@ -201,7 +201,7 @@ impl ApplyArgs {
 pub(super) struct InFlightArgs {
     /// Have at most this many messages in flight
     ///
-    /// More is faster, but if this process is killed, as many may be duplicated.
+    /// More is faster. A kill duplicates at most N messages, or a quarter of those that the filter leaves, if that is more.
     #[arg(
         long,
         hide_short_help = true,

@@ -15,9 +15,9 @@ use crate::{exit, output};
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// The id of its chain, or a beginning that no other chain has
+    /// The id of its chain, or a unique prefix of it
     ///
-    /// Lists, logs and spans show it.
+    /// A chain is a message with all its attempts. Lists show the beginning of its id; logs and spans have the whole id.
     #[arg(value_name = "CHAIN")]
     chain: String,
     /// Look at the first N messages of the queue, or at `all`
@@ -41,7 +41,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         let parts = shown.messages.iter().map(one).chain(more(&shown)).chain(unseen(&shown));
         output::print(&parts.collect::<Vec<_>>().join("\n\n"))?;
     }
-    Ok(if shown.looked_at < shown.wanted { ExitCode::from(exit::FOUND_OR_LEFT) } else { ExitCode::SUCCESS })
+    Ok(if shown.looked_at < shown.wanted { ExitCode::from(exit::UNFINISHED) } else { ExitCode::SUCCESS })
 }
 
 /// That messages of the chain may be among those that could not be looked at.

@@ -2,17 +2,17 @@
 
 use rehop_operator::parked::{Fates, Tally};
 
-use crate::exit::{FOUND_OR_LEFT, UNKNOWN};
+use crate::exit::{UNFINISHED, UNKNOWN};
 
 /// Of a discard or a restore.
 pub(super) fn moved(is_stopped: bool, tally: &Tally) -> u8 {
-    if is_stopped || tally.stayed() > 0 { FOUND_OR_LEFT } else { 0 }
+    if is_stopped || tally.stayed() > 0 { UNFINISHED } else { 0 }
 }
 
 /// Of a replay.
 pub(super) fn replayed(is_stopped: bool, tally: &Tally, fates: &Fates) -> u8 {
     match moved(is_stopped, tally) {
-        0 if fates.parked_again + fates.discarded > 0 => FOUND_OR_LEFT,
+        0 if fates.parked_again + fates.discarded > 0 => UNFINISHED,
         0 if fates.handled < tally.matched => UNKNOWN,
         status => status,
     }
@@ -41,10 +41,10 @@ mod tests {
         for (is_stopped, tally, expected) in [
             (false, tally(3, [0, 0, 0]), 0),
             (false, tally(0, [0, 0, 0]), 0),
-            (true, tally(3, [0, 0, 0]), FOUND_OR_LEFT),
-            (false, tally(3, [1, 0, 0]), FOUND_OR_LEFT),
-            (false, tally(3, [0, 1, 0]), FOUND_OR_LEFT),
-            (false, tally(3, [0, 0, 1]), FOUND_OR_LEFT),
+            (true, tally(3, [0, 0, 0]), UNFINISHED),
+            (false, tally(3, [1, 0, 0]), UNFINISHED),
+            (false, tally(3, [0, 1, 0]), UNFINISHED),
+            (false, tally(3, [0, 0, 1]), UNFINISHED),
         ] {
             assert_eq!(moved(is_stopped, &tally), expected, "{is_stopped} {tally:?}");
         }
@@ -54,11 +54,11 @@ mod tests {
     fn only_a_replay_of_which_every_message_was_handled_is_a_success() {
         for (is_stopped, tally, fates, expected) in [
             (false, tally(3, [0, 0, 0]), fates(3, 0, 0, 0), 0),
-            (true, tally(3, [0, 0, 0]), fates(3, 0, 0, 0), FOUND_OR_LEFT),
-            (false, tally(3, [0, 0, 1]), fates(2, 0, 0, 0), FOUND_OR_LEFT),
-            (false, tally(3, [0, 0, 0]), fates(2, 1, 0, 0), FOUND_OR_LEFT),
-            (false, tally(3, [0, 0, 0]), fates(2, 0, 1, 0), FOUND_OR_LEFT),
-            (false, tally(3, [0, 0, 0]), fates(1, 0, 1, 1), FOUND_OR_LEFT),
+            (true, tally(3, [0, 0, 0]), fates(3, 0, 0, 0), UNFINISHED),
+            (false, tally(3, [0, 0, 1]), fates(2, 0, 0, 0), UNFINISHED),
+            (false, tally(3, [0, 0, 0]), fates(2, 1, 0, 0), UNFINISHED),
+            (false, tally(3, [0, 0, 0]), fates(2, 0, 1, 0), UNFINISHED),
+            (false, tally(3, [0, 0, 0]), fates(1, 0, 1, 1), UNFINISHED),
             (false, tally(3, [0, 0, 0]), fates(2, 0, 0, 1), UNKNOWN),
             (false, tally(3, [0, 0, 0]), fates(2, 0, 0, 0), UNKNOWN),
         ] {

@@ -35,7 +35,7 @@ pub(super) fn short(text: &str, characters: usize) -> String {
 }
 
 /// The id of a chain, cut to so many characters.
-pub(super) fn id(chain: &str, length: Option<usize>) -> String {
+pub(super) fn short_id(chain: &str, length: Option<usize>) -> String {
     line(&chain.chars().take(length.unwrap_or(usize::MAX)).collect::<String>())
 }
 

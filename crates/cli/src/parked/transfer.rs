@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::list::{Scan, scan};
 use super::progress::Printer;
-use super::select::{FilterArgs, PlaceArgs, with_whole_ids};
+use super::select::{FilterArgs, PlaceArgs, with_resolved_chains};
 use super::text;
 use crate::options::Options;
 use crate::{exit, input, output};
@@ -26,7 +26,7 @@ pub(super) struct Export {
     scan: Scan,
     /// Export what mask.headers and mask.json hide
     ///
-    /// Without it such messages cannot be imported.
+    /// Messages with masked values cannot be imported.
     #[arg(long)]
     reveal: bool,
     /// Write to this new file, not to standard output
@@ -47,7 +47,7 @@ pub(super) struct Import {
     file: PathBuf,
     /// Publish the messages; without it, check the file
     ///
-    /// Without it the command checks the file and what the import needs, and says how many messages it would publish.
+    /// The check covers the file and what the import needs, and says how many messages would be published.
     #[arg(long)]
     apply: bool,
     /// Why, for the log
@@ -61,7 +61,7 @@ pub(super) struct Import {
 pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, _) = super::open(args.place.place(), options).await?;
     let parked = if args.reveal { parked.reveal() } else { parked };
-    let filter = with_whole_ids(&parked, args.filter.filter()).await?;
+    let filter = with_resolved_chains(&parked, args.filter.filter()).await?;
     let mut out: Box<dyn Write + Send> = match &args.output {
         Some(file) => {
             let created = create(file, args.reveal).with_context(|| format!("cannot write {}", file.display()))?;
@@ -150,7 +150,7 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
         let stopped = if imported.is_stopped { "\nstopped: it was told to stop" } else { "" };
         output::print(&format!("{new} imported, {known} were already there{stopped}"))?;
     }
-    Ok(if imported.is_stopped { ExitCode::from(exit::FOUND_OR_LEFT) } else { ExitCode::SUCCESS })
+    Ok(if imported.is_stopped { ExitCode::from(exit::UNFINISHED) } else { ExitCode::SUCCESS })
 }
 
 /// Checks that the import has read as many messages as the check before it.

@@ -16,7 +16,7 @@ use crate::queues::Queues;
 pub(super) struct Args {
     #[command(flatten)]
     queues: Queues,
-    /// What for
+    /// The output format
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: Format,
     /// The virtual host. Default: that of broker.url

@@ -41,11 +41,11 @@ Examples:
         /// Print JSON
         #[arg(long, conflicts_with = "dot")]
         json: bool,
-        /// Print a picture in Graphviz's language
+        /// Print a graph in the DOT language
         #[arg(long)]
         dot: bool,
     },
-    /// Declare them on the broker
+    /// Declare the exchanges, queues and bindings
     ///
     /// Services then need no configure permission: run them with topology = "check". Existing objects are not changed; if one has
     /// different arguments, the error names the difference. For queues with declare = "existing", the command only checks that
@@ -61,7 +61,7 @@ Examples:
     },
     /// Compare the broker with the settings; exit with 3 if it differs
     ///
-    /// Looks only. By AMQP it compares exchanges, queues and their arguments; through the management API also bindings and the
+    /// It changes nothing. By AMQP it compares exchanges, queues and their arguments; through the management API also bindings and the
     /// policies in effect. `rehop doctor` checks more.
     #[command(after_long_help = "\
 Examples:
@@ -76,7 +76,7 @@ Examples:
     },
     /// Print what declare would do, and the steps for what it cannot do; exit with 3 if anything would change
     ///
-    /// Looks only. The arguments of a queue that exists cannot be changed, so for each that differs it prints how to get there
+    /// It changes nothing. The arguments of a queue that exists cannot be changed, so for each that differs it prints how to get there
     /// without losing a message.
     Plan {
         #[command(flatten)]

@@ -18,7 +18,7 @@ pub(super) async fn run(settings: &Settings, json: bool) -> anyhow::Result<ExitC
     } else {
         output::print(&text(&plan))?;
     }
-    Ok(if plan.is_in_place() { ExitCode::SUCCESS } else { ExitCode::from(exit::FOUND_OR_LEFT) })
+    Ok(if plan.is_in_place() { ExitCode::SUCCESS } else { ExitCode::from(exit::FINDINGS) })
 }
 
 fn text(plan: &Plan) -> String {

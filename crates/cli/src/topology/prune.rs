@@ -23,13 +23,16 @@ pub(super) struct Args {
     /// Also those of which it is not known whether a running consumer uses them
     #[arg(long)]
     even_if_used: bool,
-    /// Print JSON: a list
+    /// Print JSON: an array
     #[arg(long)]
     json: bool,
 }
 
 /// Lines have at most 80 columns, because clap would wrap longer ones and break the layout.
 const HELP: &str = "\
+It needs the management API (--management), because only this lists wait queues
+and consumers, and counts messages that the broker is dead-lettering.
+
 Lists tiers, and the rungs of a ladder with their exchanges, that no queue in
 the settings uses. Queues named with --queue count besides those in the
 settings. Give it all queues of the service.
@@ -55,9 +58,6 @@ killed, or a second signal stops it, queues may stay unbound, and a service with
 topology = \"check\" starts all the same, because AMQP shows no bindings. Then run
 `rehop topology declare` with the settings of that service.
 
-It needs the management API, because only this lists wait queues and consumers,
-and counts messages that the broker is dead-lettering.
-
 Examples:
   rehop topology prune --management http://127.0.0.1:15672
   rehop topology prune --delay 500ms --apply";
@@ -82,7 +82,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         unused.into_iter().partition(|unused| args.even_if_used || unused.verdict != Verdict::MayBeInUse);
     let stop = signals::watch()?;
     let pruning = doctor::prune(&settings, &chosen, stop.cancelled_owned()).await?;
-    let status = ExitCode::from(if pruning.is_stopped { exit::FOUND_OR_LEFT } else { 0 });
+    let status = ExitCode::from(if pruning.is_stopped { exit::UNFINISHED } else { 0 });
     if args.json {
         output::print_json(&pruning.objects)?;
         return Ok(status);

@@ -21,7 +21,7 @@ impl Fixture {
     }
 
     /// The name of a tier of one hour, which is declared, and no longer in the settings.
-    pub(crate) async fn unused_tier(&mut self) -> String {
+    async fn unused_tier(&mut self) -> String {
         self.settings.retry.delays = millis([100, 200, 3_600_000]);
         self.declare().await;
         self.settings.retry.delays = millis([100, 200]);

@@ -9,14 +9,14 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use crate::parked::audit::selection;
-use crate::parked::chain::{ChainSearch, Passed};
+use crate::parked::chain::{ChainSearch, Match};
 use crate::parked::copies::{Copy, Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
-use crate::parked::operator::{Parked, no_such_message, whole_id};
+use crate::parked::operator::{Parked, no_such_message, resolved};
 use crate::parked::queues::require;
 use crate::parked::ramp::Fates;
 use crate::parked::requests::ListRequest;
@@ -82,11 +82,11 @@ pub struct Edited {
 }
 
 impl Parked {
-    /// The one message of a chain with its body, unmasked. `chain` is its id, or a beginning that no other chain has.
+    /// The one message of a chain with its body, unmasked. `chain` is its id, or a prefix that no other chain has.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when there is no such message, more than one, or several chains begin so.
+    /// As [`list`](Self::list), and when there is no such message, more than one, or several chains have the prefix.
     pub async fn body(&self, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
         let session = self.session().await?;
         let found = self.body_in(&session, chain).await;
@@ -98,18 +98,18 @@ impl Parked {
         let (mut found, mut count, mut search) = (None, 0, ChainSearch::new(chain));
         let scanned = self
             .scan(session, None, &mut self.stop.clone(), |message, held| {
-                let passed = search.pass(&message.chain);
-                if passed == Passed::WantedInstead {
+                let matches = search.see(&message.chain);
+                if matches == Match::FirstExact {
                     count = 0;
                 }
-                if passed != Passed::Other {
+                if matches != Match::No {
                     count += 1;
                     found = Some((message, Bytes::copy_from_slice(&held.delivery.data)));
                 }
                 std::ops::ControlFlow::Continue(())
             })
             .await?;
-        let whole = whole_id(chain, search)?;
+        let whole = resolved(chain, search)?;
         match (found, whole) {
             (Some(found), Some(_)) if count == 1 => {
                 scanned.complete(&self.queue)?;

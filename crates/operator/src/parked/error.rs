@@ -67,16 +67,16 @@ pub enum ParkedError {
     /// No message has this id.
     #[error("no message of chain {chain:?} among the {looked_at} that were looked at")]
     NoSuchMessage {
-        /// The id, or its beginning.
+        /// The id, or a prefix of it.
         chain: String,
         /// How many were looked at.
         looked_at: u64,
     },
-    /// The ids of several chains begin so, and none is exactly this.
-    #[error("the ids of several chains begin with {asked:?}, such as {}; give more of the id", named(chains))]
+    /// The ids of several chains have this prefix, and none is exactly this.
+    #[error("several chains begin with {prefix:?}, such as {}; give a longer prefix", named(chains))]
     SeveralChains {
-        /// The beginning that was given.
-        asked: String,
+        /// The prefix.
+        prefix: String,
         /// A few of the chains.
         chains: Vec<String>,
     },

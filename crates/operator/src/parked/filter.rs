@@ -52,8 +52,8 @@ impl Filter {
         Self { run: Some(run.into()), ..Self::default() }
     }
 
-    /// Whether it lets every message pass, `limit` aside.
-    pub fn selects_all(&self) -> bool {
+    /// Whether nothing says which messages are meant. `limit` does not: it takes the oldest of any kind.
+    pub fn has_no_criteria(&self) -> bool {
         *self == Self { limit: self.limit, ..Self::default() }
     }
 
@@ -75,14 +75,18 @@ impl Filter {
     }
 }
 
-/// A time as people write it, for [`Filter::since`] and [`Filter::until`]: `2026-11-20T08:00:00Z`, also without the seconds or the `Z`, or how
-/// long before `now` it was, such as `2h`.
+/// A time as people write it, for [`Filter::since`] and [`Filter::until`]: a date with or without a time, in UTC, such as
+/// `2026-11-20T08:00:00Z`, `2026-11-20 08:00` or `2026-11-20`; or how long before `now` it was, such as `2h`.
 ///
 /// # Errors
 ///
 /// When the text is neither, with a text for people.
 pub fn parse_time(text: &str, now: SystemTime) -> Result<Timestamp, String> {
-    let full = if text.len() == "2026-11-20T08:00".len() { format!("{text}:00") } else { text.to_owned() };
+    let full = match text.len() {
+        10 => format!("{text}T00:00:00"),
+        16 => format!("{text}:00"),
+        _ => text.to_owned(),
+    };
     if let Ok(time) = humantime::parse_rfc3339_weak(&full) {
         return Ok(time.into());
     }
@@ -227,7 +231,9 @@ mod tests {
     #[test]
     fn everything_that_is_set_must_match() {
         let all = Filter::default();
-        assert!(passes(&all, "") && all.selects_all() && Filter { limit: Some(1), ..all.clone() }.selects_all());
+        assert!(
+            passes(&all, "") && all.has_no_criteria() && Filter { limit: Some(1), ..all.clone() }.has_no_criteria()
+        );
         let text = |text: &str| Some(text.to_owned());
         let ago = |seconds: i64| Some(Timestamp::from_millis(NOW.as_millis() - seconds * 1000));
         let condition = |text: &str| vec![text.parse().unwrap()];
@@ -266,7 +272,7 @@ mod tests {
             (Filter { reason: text("exhausted"), class: text("other"), ..all.clone() }, false),
         ] {
             assert_eq!(passes(&filter, r#"{"customer": "x", "items": [{"id": 7}]}"#), expected, "{filter:?}");
-            assert!(!filter.selects_all(), "{filter:?}");
+            assert!(!filter.has_no_criteria(), "{filter:?}");
         }
         assert!(!passes(&Filter { conditions: condition("body.a == 1"), ..all }, "not JSON"));
     }
@@ -279,7 +285,8 @@ mod tests {
         assert_eq!(millis("2023-11-14 22:13:20"), Ok(1_700_000_000_000));
         assert_eq!(millis("2023-11-14T22:13"), Ok(1_699_999_980_000));
         assert_eq!(millis("2h"), Ok(1_699_992_800_000));
-        for wrong in ["", "yesterday", "2023-11-14", "7"] {
+        assert_eq!(millis("2023-11-14"), Ok(1_699_920_000_000));
+        for wrong in ["", "yesterday", "2023-11", "20231114T0", "7"] {
             assert!(millis(wrong).unwrap_err().contains("is not a time"), "{wrong}");
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::parked::chain::Abbreviation;
+use crate::parked::chain::IdLength;
 use crate::parked::destinations::Destinations;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
@@ -29,7 +29,7 @@ const SHOWN_EVERY: Duration = Duration::from_millis(500);
 type ObserveListing<'a> = &'a mut (dyn FnMut(&Listing) + Send);
 
 impl Parked {
-    /// Groups the messages of the queue. They stay in it, unchanged and in their order.
+    /// Groups the messages of the queue. They stay in it, in their order. RabbitMQ 3.10 and 4.0 count each look as a delivery.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ struct ListingBuilder<'a> {
     groups: Groups,
     destinations: Destinations,
     messages: Vec<ParkedMessage>,
-    ids: Abbreviation,
+    ids: IdLength,
 }
 
 impl<'a> ListingBuilder<'a> {
@@ -165,7 +165,7 @@ impl<'a> ListingBuilder<'a> {
             groups: Groups::default(),
             destinations: Destinations::default(),
             messages: Vec::new(),
-            ids: Abbreviation::default(),
+            ids: IdLength::default(),
         }
     }
 
@@ -204,7 +204,7 @@ impl<'a> ListingBuilder<'a> {
             missing_destinations: BTreeMap::new(),
             without_destination: self.destinations.none,
             messages: self.messages.clone(),
-            id_length: self.ids.length().filter(|_| looked_at >= depth),
+            id_length: self.ids.get().filter(|_| looked_at >= depth),
         }
     }
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
-use crate::parked::chain::{ChainSearch, Passed};
+use crate::parked::chain::{ChainSearch, Match};
 use crate::parked::detail::Shown;
 use crate::parked::error::ParkedError;
 use crate::parked::found::Found;
@@ -125,21 +125,21 @@ impl Parked {
     }
 
     /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `chain` is its id, or a
-    /// beginning that no other chain has among those looked at. `scan` is as for a list.
+    /// prefix that no other chain has among those looked at. `scan` is as for a list.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when there is no such message, or several chains begin so.
+    /// As [`list`](Self::list), and when there is no such message, or several chains have the prefix.
     pub async fn show(&self, chain: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
         let session = self.session().await?;
         let (mut shown, mut search) = (Shown::default(), ChainSearch::new(chain));
         let scanned = self
             .scan(&session, scan, &mut self.stop.clone(), |message, held| {
-                let passed = search.pass(&message.chain);
-                if passed == Passed::WantedInstead {
+                let matches = search.see(&message.chain);
+                if matches == Match::FirstExact {
                     shown = Shown::default();
                 }
-                if passed != Passed::Other {
+                if matches != Match::No {
                     shown.add(message, &held.delivery.properties, &held.delivery.data, &self.mask);
                 }
                 ControlFlow::Continue(())
@@ -148,22 +148,22 @@ impl Parked {
         session.close().await;
         let scanned = scanned?;
         (shown.looked_at, shown.wanted) = (scanned.looked_at, scanned.wanted);
-        whole_id(chain, search)?.ok_or_else(|| no_such_message(chain, scanned.looked_at))?;
+        resolved(chain, search)?.ok_or_else(|| no_such_message(chain, scanned.looked_at))?;
         Ok(shown)
     }
 
-    /// The whole ids of chains of which the beginnings are given. One that no chain has stays as it is.
+    /// Resolves prefixes to the ids of chains. A prefix that no chain has is returned as it is.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), when several chains begin so, and [`ParkedError::Incomplete`] if not all messages could be looked at.
-    pub async fn whole_ids(&self, chains: &[String]) -> Result<Vec<String>, ParkedError> {
+    /// As [`list`](Self::list), when several chains have a prefix, and [`ParkedError::Incomplete`] if not all messages could be looked at.
+    pub async fn resolve_chains(&self, chains: &[String]) -> Result<Vec<String>, ParkedError> {
         let session = self.session().await?;
         let mut searches: Vec<_> = chains.iter().map(|chain| ChainSearch::new(chain)).collect();
         let scanned = self
             .scan(&session, None, &mut self.stop.clone(), |message, _| {
                 for search in &mut searches {
-                    search.pass(&message.chain);
+                    search.see(&message.chain);
                 }
                 ControlFlow::Continue(())
             })
@@ -173,7 +173,7 @@ impl Parked {
         let found = chains
             .iter()
             .zip(searches)
-            .map(|(chain, search)| Ok(whole_id(chain, search)?.unwrap_or_else(|| chain.clone())));
+            .map(|(chain, search)| Ok(resolved(chain, search)?.unwrap_or_else(|| chain.clone())));
         found.collect()
     }
 
@@ -290,8 +290,8 @@ impl Parked {
 /// # Errors
 ///
 /// When it is not the only one.
-pub(super) fn whole_id(asked: &str, search: ChainSearch<'_>) -> Result<Option<String>, ParkedError> {
-    search.end().map_err(|chains| ParkedError::SeveralChains { asked: asked.to_owned(), chains })
+pub(super) fn resolved(prefix: &str, search: ChainSearch<'_>) -> Result<Option<String>, ParkedError> {
+    search.end().map_err(|chains| ParkedError::SeveralChains { prefix: prefix.to_owned(), chains })
 }
 
 pub(super) fn no_such_message(chain: &str, looked_at: u64) -> ParkedError {

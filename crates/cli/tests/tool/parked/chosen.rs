@@ -4,7 +4,7 @@ use super::message;
 use crate::support::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_is_named_by_the_beginning_of_its_id_that_no_other_chain_has() {
+async fn a_unique_prefix_of_its_id_names_a_chain() {
     let fixture = Fixture::new("beginnings").await;
     fixture.park_directly(["order-71", "order-72", "invoice-9"].map(message)).await;
     let shown = fixture.parked_run("show", &["inv"]).await;
@@ -23,7 +23,7 @@ async fn a_chain_is_named_by_the_beginning_of_its_id_that_no_other_chain_has() {
         &["replay", "--chain", "order", "--apply"],
     ] {
         let refused = fixture.parked_run(several[0], &several[1..]).await.error(1);
-        let says = "the ids of several chains begin with \"order\", such as \"order-71\" and \"order-72\"; give more of the id";
+        let says = "several chains begin with \"order\", such as \"order-71\" and \"order-72\"; give a longer prefix";
         assert!(refused.contains(says), "{several:?}: {refused}");
     }
     let nowhere = fixture.parked_run("list", &["--chain", "bill"]).await;
@@ -35,7 +35,7 @@ async fn a_chain_is_named_by_the_beginning_of_its_id_that_no_other_chain_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_shows_as_much_of_the_ids_of_chains_as_tells_them_apart() {
+async fn a_table_shortens_the_ids_of_chains_and_keeps_them_distinct() {
     let fixture = Fixture::new("short-ids").await;
     let ids = ["0199c7f2-8a11-7c3e", "0199c7f2-8b47-7d02", "41d0e5b7-0000-4000"];
     fixture.park_directly(ids.map(|id| message("a body").message_id(id))).await;
@@ -50,7 +50,7 @@ async fn a_table_shows_as_much_of_the_ids_of_chains_as_tells_them_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_moved_unless_it_is_said_which_messages_are_meant() {
+async fn nothing_is_moved_without_a_filter_an_expected_number_or_all() {
     let fixture = Fixture::new("meant").await;
     fixture.park_directly((0..3).map(|n| message(n.to_string()))).await;
     let queue = ["--queue", &fixture.queue];
@@ -66,11 +66,16 @@ async fn nothing_is_moved_unless_it_is_said_which_messages_are_meant() {
     for contradiction in [&["--all", "--class", "x", "--apply"][..], &["--all"]] {
         assert_eq!(fixture.parked_run("discard", contradiction).await.code(), 2, "{contradiction:?}");
     }
-    let mistyped = fixture.parked_run("list", &["--reason", "exausted"]).await;
-    assert!(mistyped.code() == 2 && mistyped.err.contains("a similar value exists: 'exhausted'"), "{}", mistyped.err);
     fixture.has_depth(&fixture.parked(), 3).await;
     assert_eq!(fixture.parked_run("discard", &["--apply", "--expect", "3"]).await.code(), 0);
     assert_eq!(fixture.tool(&["parked", "restore", "--apply", "--all"]).finished().await.code(), 0);
     assert_eq!(fixture.parked_run("discard", &["--apply", "--all", "--limit", "2"]).await.code(), 0);
     fixture.has_depth(&fixture.parked(), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistyped_reason_is_an_error_that_suggests_one() {
+    let fixture = Fixture::new("mistyped").await;
+    let mistyped = fixture.parked_run("list", &["--reason", "exausted"]).await;
+    assert!(mistyped.code() == 2 && mistyped.err.contains("a similar value exists: 'exhausted'"), "{}", mistyped.err);
 }

@@ -2,8 +2,8 @@
 
 mod chosen;
 mod counted;
-mod everything;
 mod hostile;
+mod list_all;
 mod logged;
 mod stopped;
 mod transfer;

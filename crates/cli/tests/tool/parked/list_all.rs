@@ -8,7 +8,7 @@ use crate::broker_api::BrokerApi;
 use crate::support::{Fixture, SOON};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_queue_all_are_listed_that_are_in_the_settings_or_bound_on_the_broker() {
+async fn without_a_queue_those_in_the_settings_and_those_bound_on_the_broker_are_listed() {
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("everything").await;
     fixture.park_directly(["one", "two"].map(message)).await;
@@ -29,6 +29,10 @@ async fn without_a_queue_all_are_listed_that_are_in_the_settings_or_bound_on_the
     assert_eq!(blind.code(), 0, "{}", blind.err);
     let says = format!("{empty}\nnot seen: parked queues of work queues that the settings do not list");
     assert!(blind.out.starts_with(&says) && blind.out.contains("--management URL"), "{}", blind.out);
+
+    let unusable = fixture.tool(&["parked", "list", "--management", "http://127.0.0.1:1"]).finished().await;
+    assert_eq!(unusable.code(), 3, "{}", unusable.err);
+    assert!(unusable.out.starts_with(&format!("{empty}\nnot seen: ")), "{}", unusable.out);
 
     let set = format!("queues=[{{queue={}}}]", fixture.queue);
     let known = fixture.tool(&["parked", "list", "--set", &set, "--reason", "permanent"]).finished().await;

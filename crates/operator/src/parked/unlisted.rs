@@ -15,7 +15,7 @@ use rehop::internals::Names;
 /// # Errors
 ///
 /// When they cannot be found, with a text for people that names no credentials. The settings are then as before.
-pub async fn find_queues(settings: &mut Settings) -> Result<(), String> {
+pub async fn add_unlisted_queues(settings: &mut Settings) -> Result<(), String> {
     const WHAT: &str = "parked queues of work queues that the settings do not list";
     let Some(api) = Api::of(settings) else {
         return Err(format!(
@@ -85,9 +85,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_management_api_it_is_said_what_cannot_be_found_and_how_it_could_be() {
+    async fn without_the_management_api_the_error_names_the_option_for_it() {
         let mut settings = Settings::default();
-        let unseen = find_queues(&mut settings).await.unwrap_err();
+        let unseen = add_unlisted_queues(&mut settings).await.unwrap_err();
         assert!(unseen.contains("--management URL") && settings.queues.is_empty(), "{unseen}");
     }
 }

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use rehop::Error;
-use rehop_operator::parked::{ListRequest, Listing, Parked, ParkedError, Place, find_queues};
+use rehop_operator::parked::{ListRequest, Listing, Parked, ParkedError, Place, add_unlisted_queues};
 
-use super::list::look;
-use super::select::with_whole_ids;
+use super::look::look;
+use super::select::with_resolved_chains;
 use super::{answers, text};
 use crate::options::Options;
 use crate::{exit, limits, output, signals};
@@ -15,7 +15,9 @@ use crate::{exit, limits, output, signals};
 pub(super) async fn list(request: &ListRequest, is_json: bool, options: &Options) -> anyhow::Result<ExitCode> {
     let stop = signals::watch()?;
     let mut settings = options.settings()?;
-    let mut unseen: Vec<_> = find_queues(&mut settings).await.err().into_iter().collect();
+    let mut unseen: Vec<_> = add_unlisted_queues(&mut settings).await.err().into_iter().collect();
+    // Without the management API nobody expects them.
+    let mut failed = if settings.broker.management_url.is_some() { unseen.len() } else { 0 };
     let work = settings.queues.iter().map(|queue| Place::queue(&queue.queue));
     let places = work.chain([Place::Stray, Place::Discarded]);
     let all = places.map(|place| Ok(Parked::open(&settings, place)?.stopped_by(stop.clone().cancelled_owned())));
@@ -25,11 +27,11 @@ pub(super) async fn list(request: &ListRequest, is_json: bool, options: &Options
         () = limits::warn(&settings, &queues) => {}
         () = stop.cancelled() => return Err(ParkedError::Stopped.into()),
     }
-    let (mut listings, mut failed) = (Vec::new(), 0);
+    let mut listings = Vec::new();
     for parked in all {
         match list_one(&parked, request.clone()).await {
             Ok(listing) => listings.extend(listing),
-            Err(error) if is_of_one_queue(&error) => {
+            Err(error) if concerns_one_queue(&error) => {
                 failed += 1;
                 unseen.push(format!("{}: {error}", parked.queue()));
             }
@@ -42,13 +44,13 @@ pub(super) async fn list(request: &ListRequest, is_json: bool, options: &Options
     } else {
         output::print(&shown(&listings, &unseen))?;
     }
-    Ok(if failed > 0 { ExitCode::from(exit::FOUND_OR_LEFT) } else { ExitCode::SUCCESS })
+    Ok(if failed > 0 { ExitCode::from(exit::UNFINISHED) } else { ExitCode::SUCCESS })
 }
 
 /// `None` if the queue does not exist: one that was never declared has no messages.
 async fn list_one(parked: &Parked, mut request: ListRequest) -> Result<Option<Listing>, ParkedError> {
     let listed = async {
-        request.filter = with_whole_ids(parked, request.filter).await?;
+        request.filter = with_resolved_chains(parked, request.filter).await?;
         look(parked, &request).await
     };
     match listed.await {
@@ -58,7 +60,7 @@ async fn list_one(parked: &Parked, mut request: ListRequest) -> Result<Option<Li
 }
 
 /// Whether other queues may be listed all the same.
-fn is_of_one_queue(error: &ParkedError) -> bool {
+fn concerns_one_queue(error: &ParkedError) -> bool {
     match error {
         ParkedError::Broker(error) => matches!(error, Error::Unavailable { .. } | Error::Permission { .. }),
         ParkedError::Stopped => false,
