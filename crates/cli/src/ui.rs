@@ -49,11 +49,13 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
     let mut settings = options.settings()?;
     if args.queues.is_empty() {
-        let unseen = add_unlisted_queues(&mut settings).await.err();
+        let unseen = match add_unlisted_queues(&mut settings).await {
+            Ok(left_out) => left_out,
+            Err(unseen) => vec![unseen],
+        };
         if settings.queues.is_empty() {
             let problem = "the settings list no queue: name one with --queue, or list queues under [[queues]]";
-            let unseen = unseen.map_or_else(String::new, |unseen| format!(". Not seen: {unseen}"));
-            return Err(Usage(format!("{problem}{unseen}")).into());
+            return Err(Usage([&[problem.to_owned()], &unseen[..]].concat().join(". Not seen: ")).into());
         }
     }
     if !args.queues.is_empty() {

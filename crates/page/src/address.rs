@@ -89,6 +89,14 @@ impl Address {
 
     fn set(&mut self, name: &'static str, value: &str) -> Result<(), String> {
         let (filter, text) = (&mut self.filter, value.to_owned());
+        // How long ago it was is written as the time, so that a plan and what is done are about the same messages.
+        let written = match name {
+            "since" | "until" => match humantime::parse_duration(value) {
+                Ok(_) => humantime::format_rfc3339_millis(parse_time(value, SystemTime::now())?.into()).to_string(),
+                Err(_) => text.clone(),
+            },
+            _ => text.clone(),
+        };
         match name {
             "reason" => filter.reason = Some(text),
             "class" => filter.class = Some(text),
@@ -102,8 +110,8 @@ impl Address {
             "chain" => filter.chains = vec![text],
             "run" => filter.run = Some(text),
             "where" => filter.conditions = vec![value.parse()?],
-            "since" => filter.since = Some(parse_time(value, SystemTime::now())?),
-            "until" => filter.until = Some(parse_time(value, SystemTime::now())?),
+            "since" => filter.since = Some(parse_time(&written, SystemTime::now())?),
+            "until" => filter.until = Some(parse_time(&written, SystemTime::now())?),
             _ => filter.limit = Some(value.parse().map_err(|_| format!("{value:?} is not a number of messages."))?),
         }
         let opposite = NONE.iter().find_map(|(some, none)| match name {
@@ -112,7 +120,7 @@ impl Address {
             _ => None,
         });
         self.fields.retain(|(key, _)| *key != name && Some(*key) != opposite);
-        self.fields.push((name, value.to_owned()));
+        self.fields.push((name, written));
         Ok(())
     }
 
@@ -230,6 +238,16 @@ mod tests {
             let error = parse(wrong).unwrap_err();
             assert!(error.contains(says), "{wrong:?}: {error}");
         }
+    }
+
+    #[test]
+    fn how_long_ago_it_was_is_a_fixed_time_from_then_on() {
+        let address = parse(&[("queue", "orders"), ("since", "2h"), ("until", "1h")]).unwrap();
+        let fields = address.fields();
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert!(!fields.contains(&("since", "2h")), "{fields:?}");
+        assert_eq!(parse(&fields).unwrap(), address);
+        assert!(address.filter.since < address.filter.until);
     }
 
     #[test]

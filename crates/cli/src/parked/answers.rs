@@ -19,10 +19,10 @@ pub(super) fn listing(listing: &Listing) -> String {
         if listing.groups.len() == 1 { "kind" } else { "kinds" }
     )];
     if !listing.groups.is_empty() {
-        parts.push(groups_table(&listing.groups, listing.id_length, now()));
+        parts.push(groups_table(&listing.groups, now()));
     }
     if !listing.messages.is_empty() {
-        parts.push(rows_table(&listing.messages, listing.id_length, now()));
+        parts.push(rows_table(&listing.messages, now()));
     }
     parts.join("\n\n")
 }
@@ -45,7 +45,7 @@ pub(super) fn replayed(replayed: &Replayed) -> String {
     if !replayed.parked_again.is_empty() {
         lines.push(String::new());
         lines.push("parked again:".to_owned());
-        lines.push(groups_table(&replayed.parked_again, None, now()));
+        lines.push(groups_table(&replayed.parked_again, now()));
     }
     lines.join("\n")
 }

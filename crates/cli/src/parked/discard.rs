@@ -7,7 +7,7 @@ use rehop_operator::parked::{DiscardRequest, Progress};
 use super::list::show_plan;
 use super::plan::{Verb, command};
 use super::progress::Printer;
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs, with_resolved_chains};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs};
 use super::{answers, status, text};
 use crate::options::Options;
 use crate::output;
@@ -45,7 +45,6 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let filter = args.filter.filter();
     args.apply.check(&filter)?;
     let (parked, stop) = super::open(args.place.place(), options).await?;
-    let filter = with_resolved_chains(&parked, filter).await?;
     let ApplyArgs { apply, expect, why, .. } = args.apply;
     if !apply {
         return show_plan(&parked, filter, (Verb::Discard, None), args.json).await;

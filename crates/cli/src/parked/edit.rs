@@ -22,9 +22,9 @@ use crate::{exit, input, output};
 pub(super) struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// The id of its chain, or a unique prefix of it
+    /// The id of its chain; without --apply a unique prefix is enough
     ///
-    /// A chain is a message with all its attempts. Lists show the beginning of its id; logs and spans have the whole id.
+    /// A chain is a message with all its attempts. Lists, logs and spans show its id.
     #[arg(value_name = "CHAIN")]
     chain: String,
     /// The file with the new body, or - for standard input
@@ -60,15 +60,19 @@ The edited message is sent to the queue in which it failed, with its history.
 The original is kept in <namespace>.discarded for seven days.
 
 Examples:
-  rehop parked edit --queue orders 5f0c --body fixed.json --apply
-  EDITOR=nano rehop parked edit --queue orders 5f0c --apply --why 'ticket 7'";
+  rehop parked edit --queue orders order-7 --body fixed.json --apply
+  EDITOR=nano rehop parked edit --queue orders order-7 --apply --why 'ticket 7'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     // Read before `open`: from then on a signal no longer ends the process while it waits for standard input.
     let read = |file: &PathBuf| input::read(file).with_context(|| format!("cannot read {}", file.display()));
     let given = args.body.as_ref().map(read).transpose()?;
     let (parked, stop) = super::open(args.place.place(), options).await?;
-    let (message, original) = parked.body(&args.chain).await?;
+    // What is sent needs the whole id: if its message is gone by now, the id may be a prefix of another one.
+    let (message, original) = match args.apply {
+        true => parked.body(&args.chain).await?,
+        false => parked.body_by_prefix(&args.chain).await?,
+    };
     let body = match given {
         Some(body) => body,
         None => {

@@ -6,7 +6,7 @@ use rehop_operator::parked::{Filter, ListRequest, Parked};
 
 use super::look::look;
 use super::plan::{Verb, plan};
-use super::select::{FilterArgs, PlaceArgs, with_resolved_chains};
+use super::select::{FilterArgs, PlaceArgs};
 use super::{answers, list_all, text};
 use crate::options::Options;
 use crate::output;
@@ -86,7 +86,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         return list_all::list(&request(filter), is_json, options).await;
     };
     let (parked, _) = super::open(place, options).await?;
-    let listing = look(&parked, &request(with_resolved_chains(&parked, filter).await?)).await?;
+    let listing = look(&parked, &request(filter)).await?;
     output::print(&if is_json { text::json(&listing)? } else { answers::listing(&listing) })?;
     Ok(ExitCode::SUCCESS)
 }

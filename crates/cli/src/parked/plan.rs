@@ -37,8 +37,7 @@ pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// `id_length`: how many characters of the ids of chains tell them apart.
-pub(super) fn groups_table(groups: &[Group], id_length: Option<usize>, now: Timestamp) -> String {
+pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
     let mut table = output::table([
         "COUNT",
         "REASON",
@@ -62,19 +61,19 @@ pub(super) fn groups_table(groups: &[Group], id_length: Option<usize>, now: Time
             text::age(group.newest, now),
             text::number(group.replayed_before),
             or_none(&group.kind.destination),
-            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::short_id(chain, id_length)),
+            group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::line(chain)),
         ]);
     }
     table.trim_fmt()
 }
 
-pub(super) fn rows_table(messages: &[ParkedMessage], id_length: Option<usize>, now: Timestamp) -> String {
+pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
     let mut table = output::table(["#", "AGE", "CHAIN", "KEY", "GOES TO", "ATTEMPTS", "REPLAYS", "SIZE", "LAST ERROR"]);
     for message in messages {
         table.add_row([
             text::number(message.position),
             text::age(message.parked_at, now),
-            text::short_id(&message.chain, id_length),
+            text::line(&message.chain),
             text::short(&message.routing_key, 60),
             message.destination.as_deref().map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
             message.attempts.to_string(),
@@ -106,7 +105,7 @@ pub(super) fn plan(
         return lines.join("\n");
     }
     lines.push(String::new());
-    lines.push(groups_table(&listing.groups, listing.id_length, now()));
+    lines.push(groups_table(&listing.groups, now()));
     lines.push(String::new());
     lines.extend(destinations(listing, verb, to));
     if verb == Verb::Send && listing.matched > ReplayRequest::MOST_FATES {
@@ -185,9 +184,14 @@ pub(super) fn command(arguments: impl Iterator<Item = String>) -> String {
 /// Whether the value of an option may hold a password.
 fn is_secret(option: &str, value: &str) -> bool {
     match option {
-        "--set" => value.trim_start().starts_with("broker."),
-        // Before the @ are user and password; the query may name others.
-        "--url" | "--management" => value.contains(['@', '?']),
+        "--set" => {
+            let key = value.split('=').next().unwrap_or_default().trim();
+            key == "broker" || key.starts_with("broker.")
+        }
+        "--url" | "--management" => {
+            let authority = value.split_once("://").map_or(value, |(_, authority)| authority);
+            authority.contains('?') || authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+        }
         _ => false,
     }
 }
@@ -222,6 +226,7 @@ mod tests {
             &["--set", " broker.password=hunter2"],
             &["--set=broker.password=hunter2"],
             &["--set= broker.password=hunter2"],
+            &["--set", "broker={url=\"amqp://u:hunter2@h\"}"],
             &["--url", url],
             &["--url=amqp://u:hunter2@h"],
             &["--management", "http://u:hunter2@h"],
@@ -231,10 +236,11 @@ mod tests {
             assert!(!command.contains("hunter2") && command.contains("'...'"), "{command}");
             assert!(command.ends_with(" parked list"), "{command}");
         }
-        let harmless = ["rehop", "--url", "amqp://rabbit:5672/%2f", "--set", "retry.delays=[1s]", "--class=broker.url"];
+        let harmless =
+            ["rehop", "--url", "amqp://user@rabbit:5672/%2f", "--set", "retry.delays=[1s]", "--class=broker.url"];
         assert_eq!(
             shown(&harmless),
-            "rehop --url 'amqp://rabbit:5672/%2f' --set 'retry.delays=[1s]' --class=broker.url"
+            "rehop --url 'amqp://user@rabbit:5672/%2f' --set 'retry.delays=[1s]' --class=broker.url"
         );
     }
 }

@@ -9,10 +9,13 @@ use tokio_util::sync::CancellationToken;
 use super::list::show_plan;
 use super::plan::Verb;
 use super::progress::{self, Printer};
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs, with_resolved_chains};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs, PlaceArgs};
 use super::{answers, status, text};
 use crate::options::{Options, Usage};
 use crate::output;
+
+/// The canary that is sent unless another number is asked for.
+const CANARY: u32 = 5;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -28,8 +31,8 @@ pub(super) struct Args {
     to: Option<String>,
     /// Send N first, and wait for their fate
     ///
-    /// 0 sends everything at once. With --apply it then needs a filter, --expect or --all.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    /// 0 sends everything at once. With 0, or more than 5, --apply needs a filter, --expect or --all.
+    #[arg(long, value_name = "N", default_value_t = CANARY)]
     canary: u32,
     /// How long to wait for the fate of each batch
     #[arg(long, hide_short_help = true, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
@@ -79,7 +82,7 @@ counts them as unknown. For more: --limit 1000000, and repeat the command.
 Examples:
   rehop parked replay --queue orders --class http_503
   rehop parked replay --queue orders --class http_503 --apply --expect 412
-  rehop parked replay --queue orders --chain 5f0c --apply --why 'ticket 7'";
+  rehop parked replay --queue orders --chain order-7 --apply --why 'ticket 7'";
 
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     if args.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
@@ -87,7 +90,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     }
     let filter = args.filter.filter();
     // With a canary, a mistake affects only a few messages.
-    if args.canary == 0 {
+    if args.canary == 0 || args.canary > CANARY {
         args.apply.check(&filter)?;
     }
     let (parked, stop) = super::open(args.place.place(), options).await?;
@@ -99,7 +102,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     (ramp.verdict_within, ramp.max_failed) = (args.verdict, args.max_failed / 100.0);
     let ApplyArgs { apply, expect, why, .. } = args.apply;
     let mut request = ReplayRequest::default();
-    request.filter = with_resolved_chains(&parked, filter).await?;
+    request.filter = filter;
     (request.ramp, request.expect, request.why, request.to) = (ramp, expect, why, args.to);
     (request.rate, request.max_ready, request.deadline) = (args.rate, args.max_ready, args.deadline);
     request.in_flight = Some(args.in_flight.in_flight);

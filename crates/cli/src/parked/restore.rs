@@ -7,7 +7,7 @@ use rehop_operator::parked::{Place, Progress, RestoreRequest};
 use super::list::show_plan;
 use super::plan::Verb;
 use super::progress::Printer;
-use super::select::{ApplyArgs, FilterArgs, InFlightArgs, with_resolved_chains};
+use super::select::{ApplyArgs, FilterArgs, InFlightArgs};
 use super::{answers, status, text};
 use crate::options::Options;
 use crate::output;
@@ -41,7 +41,6 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let filter = args.filter.filter();
     args.apply.check(&filter)?;
     let (parked, stop) = super::open(Place::Discarded, options).await?;
-    let filter = with_resolved_chains(&parked, filter).await?;
     let ApplyArgs { apply, expect, why, .. } = args.apply;
     if !apply {
         return show_plan(&parked, filter, (Verb::Restore, None), args.json).await;

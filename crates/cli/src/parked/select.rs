@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::builder::PossibleValuesParser;
 use rehop::{Reason, Timestamp};
-use rehop_operator::parked::{Condition, Filter, Parked, ParkedError, Place, ReplayRequest, parse_time};
+use rehop_operator::parked::{Condition, Filter, Place, ReplayRequest, parse_time};
 
 use crate::options::Usage;
 
@@ -99,10 +99,7 @@ pub(super) struct FilterArgs {
     /// Such as 2026-11-20T08:00:00Z or 2026-11-20.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
-    /// Of this chain: its id, or a unique prefix of it
-    ///
-    /// May be repeated. To resolve it, the command first looks at all messages of the queue, which RabbitMQ 3.10 and 4.0 count as a
-    /// delivery.
+    /// Of this chain: its whole id; may be repeated
     #[arg(long = "chain", value_name = "CHAIN")]
     chains: Vec<String>,
     /// That meet a condition such as 'body.customer == "x"' or 'header.tenant != "a"'; may be repeated
@@ -154,14 +151,6 @@ impl FilterArgs {
         filter.limit = self.limit;
         filter
     }
-}
-
-/// A filter with the ids of its chains in place of prefixes.
-pub(super) async fn with_resolved_chains(parked: &Parked, mut filter: Filter) -> Result<Filter, ParkedError> {
-    if !filter.chains.is_empty() {
-        filter.chains = parked.resolve_chains(&filter.chains).await?;
-    }
-    Ok(filter)
 }
 
 /// Whether to do it, or only to print a plan. A command that does not call it a move replaces the help with its own words.

@@ -17,7 +17,7 @@ pub(super) struct Args {
     place: PlaceArgs,
     /// The id of its chain, or a unique prefix of it
     ///
-    /// A chain is a message with all its attempts. Lists show the beginning of its id; logs and spans have the whole id.
+    /// A chain is a message with all its attempts. Lists, logs and spans show its id.
     #[arg(value_name = "CHAIN")]
     chain: String,
     /// Look at the first N messages of the queue, or at `all`
@@ -34,7 +34,7 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, _) = super::open(args.place.place(), options).await?;
     let parked = if args.reveal { parked.reveal() } else { parked };
-    let shown = parked.show(&args.chain, args.scan.0).await?;
+    let shown = parked.show_by_prefix(&args.chain, args.scan.0).await?;
     if args.json {
         output::print(&text::json(&shown)?)?;
     } else {

@@ -34,11 +34,6 @@ pub(super) fn short(text: &str, characters: usize) -> String {
     safe.chars().take(characters.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// The id of a chain, cut to so many characters.
-pub(super) fn short_id(chain: &str, length: Option<usize>) -> String {
-    line(&chain.chars().take(length.unwrap_or(usize::MAX)).collect::<String>())
-}
-
 /// JSON that is safe to print: JSON itself escapes only some control characters. The others occur only inside strings.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(escape_json(&serde_json::to_string_pretty(value)?))

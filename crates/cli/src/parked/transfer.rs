@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::list::{Scan, scan};
 use super::progress::Printer;
-use super::select::{FilterArgs, PlaceArgs, with_resolved_chains};
+use super::select::{FilterArgs, PlaceArgs};
 use super::text;
 use crate::options::Options;
 use crate::{exit, input, output};
@@ -61,7 +61,7 @@ pub(super) struct Import {
 pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<ExitCode> {
     let (parked, _) = super::open(args.place.place(), options).await?;
     let parked = if args.reveal { parked.reveal() } else { parked };
-    let filter = with_resolved_chains(&parked, args.filter.filter()).await?;
+    let filter = args.filter.filter();
     let mut out: Box<dyn Write + Send> = match &args.output {
         Some(file) => {
             let created = create(file, args.reveal).with_context(|| format!("cannot write {}", file.display()))?;

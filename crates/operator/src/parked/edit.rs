@@ -16,7 +16,7 @@ use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
-use crate::parked::operator::{Parked, no_such_message, resolved};
+use crate::parked::operator::Parked;
 use crate::parked::queues::require;
 use crate::parked::ramp::Fates;
 use crate::parked::requests::ListRequest;
@@ -82,20 +82,37 @@ pub struct Edited {
 }
 
 impl Parked {
-    /// The one message of a chain with its body, unmasked. `chain` is its id, or a prefix that no other chain has.
+    /// The one message of a chain with its body, unmasked.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when there is no such message, more than one, or several chains have the prefix.
+    /// As [`list`](Self::list), and when there is no such message, or more than one.
     pub async fn body(&self, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
+        self.body_found(ChainSearch::exact(chain)).await
+    }
+
+    /// The one message of the one chain that has this id or, if there is none, whose id begins with it. As [`body`](Self::body).
+    ///
+    /// # Errors
+    ///
+    /// As [`body`](Self::body), and when several chains begin so.
+    pub async fn body_by_prefix(&self, prefix: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
+        self.body_found(ChainSearch::by_prefix(prefix)).await
+    }
+
+    async fn body_found(&self, search: ChainSearch<'_>) -> Result<(ParkedMessage, Bytes), ParkedError> {
         let session = self.session().await?;
-        let found = self.body_in(&session, chain).await;
+        let found = self.body_in(&session, search).await;
         session.close().await;
         found
     }
 
-    async fn body_in(&self, session: &Session, chain: &str) -> Result<(ParkedMessage, Bytes), ParkedError> {
-        let (mut found, mut count, mut search) = (None, 0, ChainSearch::new(chain));
+    async fn body_in(
+        &self,
+        session: &Session,
+        mut search: ChainSearch<'_>,
+    ) -> Result<(ParkedMessage, Bytes), ParkedError> {
+        let (mut found, mut count) = (None, 0);
         let scanned = self
             .scan(session, None, &mut self.stop.clone(), |message, held| {
                 let matches = search.see(&message.chain);
@@ -109,14 +126,13 @@ impl Parked {
                 std::ops::ControlFlow::Continue(())
             })
             .await?;
-        let whole = resolved(chain, search)?;
-        match (found, whole) {
-            (Some(found), Some(_)) if count == 1 => {
+        let chain = self.found_chain(search, &scanned)?;
+        match found {
+            Some(found) if count == 1 => {
                 scanned.complete(&self.queue)?;
                 Ok(found)
             }
-            (_, Some(chain)) => Err(ParkedError::NotOne { chain, count }),
-            (_, None) => Err(no_such_message(chain, scanned.looked_at)),
+            _ => Err(ParkedError::NotOne { chain, count }),
         }
     }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::parked::chain::IdLength;
 use crate::parked::destinations::Destinations;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
@@ -152,7 +151,6 @@ struct ListingBuilder<'a> {
     groups: Groups,
     destinations: Destinations,
     messages: Vec<ParkedMessage>,
-    ids: IdLength,
 }
 
 impl<'a> ListingBuilder<'a> {
@@ -165,7 +163,6 @@ impl<'a> ListingBuilder<'a> {
             groups: Groups::default(),
             destinations: Destinations::default(),
             messages: Vec::new(),
-            ids: IdLength::default(),
         }
     }
 
@@ -174,7 +171,6 @@ impl<'a> ListingBuilder<'a> {
     }
 
     fn add(&mut self, message: ParkedMessage, held: &Held) {
-        self.ids.add(&message.chain);
         let headers = || headers_json(&held.delivery.properties);
         let content = Content::new(&held.delivery.data, &headers);
         if self.is_enough() || !self.request.filter.passes(&message, &content) {
@@ -204,7 +200,6 @@ impl<'a> ListingBuilder<'a> {
             missing_destinations: BTreeMap::new(),
             without_destination: self.destinations.none,
             messages: self.messages.clone(),
-            id_length: self.ids.get().filter(|_| looked_at >= depth),
         }
     }
 }

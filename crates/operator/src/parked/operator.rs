@@ -124,15 +124,28 @@ impl Parked {
         Ok(depth?)
     }
 
-    /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `chain` is its id, or a
-    /// prefix that no other chain has among those looked at. `scan` is as for a list.
+    /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `scan` is as for a
+    /// list.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when there is no such message, or several chains have the prefix.
+    /// As [`list`](Self::list), and when there is no such message.
     pub async fn show(&self, chain: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
+        self.show_found(ChainSearch::exact(chain), scan).await
+    }
+
+    /// The messages of the one chain that has this id or, if there is none, whose id begins with it. As [`show`](Self::show).
+    ///
+    /// # Errors
+    ///
+    /// As [`show`](Self::show), and when several chains begin so.
+    pub async fn show_by_prefix(&self, prefix: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
+        self.show_found(ChainSearch::by_prefix(prefix), scan).await
+    }
+
+    async fn show_found(&self, mut search: ChainSearch<'_>, scan: Option<u64>) -> Result<Shown, ParkedError> {
         let session = self.session().await?;
-        let (mut shown, mut search) = (Shown::default(), ChainSearch::new(chain));
+        let mut shown = Shown::default();
         let scanned = self
             .scan(&session, scan, &mut self.stop.clone(), |message, held| {
                 let matches = search.see(&message.chain);
@@ -148,33 +161,25 @@ impl Parked {
         session.close().await;
         let scanned = scanned?;
         (shown.looked_at, shown.wanted) = (scanned.looked_at, scanned.wanted);
-        resolved(chain, search)?.ok_or_else(|| no_such_message(chain, scanned.looked_at))?;
+        self.found_chain(search, &scanned)?;
         Ok(shown)
     }
 
-    /// Resolves prefixes to the ids of chains. A prefix that no chain has is returned as it is.
+    /// The chain that a search has found.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), when several chains have a prefix, and [`ParkedError::Incomplete`] if not all messages could be looked at.
-    pub async fn resolve_chains(&self, chains: &[String]) -> Result<Vec<String>, ParkedError> {
-        let session = self.session().await?;
-        let mut searches: Vec<_> = chains.iter().map(|chain| ChainSearch::new(chain)).collect();
-        let scanned = self
-            .scan(&session, None, &mut self.stop.clone(), |message, _| {
-                for search in &mut searches {
-                    search.see(&message.chain);
-                }
-                ControlFlow::Continue(())
-            })
-            .await;
-        session.close().await;
-        scanned?.complete(&self.queue)?;
-        let found = chains
-            .iter()
-            .zip(searches)
-            .map(|(chain, search)| Ok(resolved(chain, search)?.unwrap_or_else(|| chain.clone())));
-        found.collect()
+    /// When there is none, or not only one. If not everything was seen, it is not known that there is none.
+    pub(super) fn found_chain(&self, search: ChainSearch<'_>, scanned: &Scanned) -> Result<String, ParkedError> {
+        let asked = search.asked().to_owned();
+        match search.end() {
+            Ok(Some(chain)) => Ok(chain),
+            Ok(None) => {
+                scanned.complete(&self.queue)?;
+                Err(ParkedError::NoSuchMessage { chain: asked, looked_at: scanned.looked_at })
+            }
+            Err(chains) => Err(ParkedError::SeveralChains { prefix: asked, chains }),
+        }
     }
 
     /// Whether something in a body is masked.
@@ -283,19 +288,6 @@ impl Parked {
     pub(super) fn hold(&self) -> Duration {
         self.broker.consumer_timeout / 2
     }
-}
-
-/// The chain that a search has found, if any.
-///
-/// # Errors
-///
-/// When it is not the only one.
-pub(super) fn resolved(prefix: &str, search: ChainSearch<'_>) -> Result<Option<String>, ParkedError> {
-    search.end().map_err(|chains| ParkedError::SeveralChains { prefix: prefix.to_owned(), chains })
-}
-
-pub(super) fn no_such_message(chain: &str, looked_at: u64) -> ParkedError {
-    ParkedError::NoSuchMessage { chain: chain.to_owned(), looked_at }
 }
 
 /// How far a look came.

@@ -78,10 +78,6 @@ pub struct Listing {
     pub without_destination: u64,
     /// The first of them, one by one.
     pub messages: Vec<ParkedMessage>,
-    /// How many characters of their ids tell the chains of the queue apart, at least 8. `None` if not all its messages were looked at, or they
-    /// are of more than 10,000 chains.
-    #[serde(skip)]
-    pub id_length: Option<usize>,
 }
 
 impl Listing {

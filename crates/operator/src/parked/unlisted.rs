@@ -2,20 +2,28 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::management::Api;
-use crate::parked::operator::Parked;
-use crate::parked::place::Place;
 use rehop::Settings;
 use rehop::internals::Names;
 
+/// At most so many are added, since anyone may bind anything.
+const MOST: usize = 500;
+/// How many questions are asked at a time.
+const AT_A_TIME: usize = 8;
+
 /// Adds to the settings each work queue whose parked queue is bound in their namespace. Only the management API shows bindings.
+///
+/// Returns which other queues are bound there and are left out, in words: those that rehop has not declared may belong to somebody who does
+/// not expect that their messages are looked at, and a parked queue with another name than `<queue>.parked` needs its setting.
 ///
 /// # Errors
 ///
 /// When they cannot be found, with a text for people that names no credentials. The settings are then as before.
-pub async fn add_unlisted_queues(settings: &mut Settings) -> Result<(), String> {
+pub async fn add_unlisted_queues(settings: &mut Settings) -> Result<Vec<String>, String> {
     const WHAT: &str = "parked queues of work queues that the settings do not list";
     let Some(api) = Api::of(settings) else {
         return Err(format!(
@@ -23,15 +31,33 @@ pub async fn add_unlisted_queues(settings: &mut Settings) -> Result<(), String> 
         ));
     };
     let api = api.map_err(|problem| format!("{WHAT}: {problem}"))?;
-    let exchange = Names::new(&settings.namespace).park();
-    let path = ["exchanges", &api.vhost, &exchange, "bindings", "source"];
+    let names = Names::new(&settings.namespace);
+    let path = ["exchanges", &api.vhost, &names.park(), "bindings", "source"];
     let bindings = api.get::<Vec<Binding>>(&path).await.map_err(|refusal| refusal.of(WHAT))?;
-    add(settings, bindings.unwrap_or_default());
-    Ok(())
+    let (unlisted, more) = unlisted(settings, bindings.unwrap_or_default());
+    let asked = stream::iter(unlisted).map(async |binding| {
+        let details = api.get::<Details>(&["queues", &api.vhost, &binding.destination]).await;
+        details.map(|details| (binding, details)).map_err(|refusal| refusal.of(WHAT))
+    });
+    let found: Vec<_> = asked.buffered(AT_A_TIME).try_collect().await?;
+    let mut left_out: Vec<_> = found
+        .into_iter()
+        .filter_map(|(binding, details)| match left_out(&binding, &details?, &names) {
+            None => {
+                settings.queue_mut(&binding.routing_key);
+                None
+            }
+            because => because,
+        })
+        .collect();
+    if more > 0 {
+        left_out.push(format!("{more} more queues that are bound to {:?}", names.park()));
+    }
+    Ok(left_out)
 }
 
 /// A binding of the exchange that parks.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct Binding {
     /// The parked queue.
     destination: String,
@@ -40,24 +66,43 @@ struct Binding {
     routing_key: String,
 }
 
-/// Adds the work queues that are not listed. A name that no work queue can have is left out, since anyone may bind anything.
-fn add(settings: &mut Settings, bindings: Vec<Binding>) {
-    let bound = bindings.into_iter().filter(|binding| binding.destination_type == "queue");
-    let bound: BTreeMap<_, _> = bound.map(|binding| (binding.routing_key, binding.destination)).collect();
-    for (queue, parked) in bound {
-        if settings.queues.iter().any(|listed| listed.queue == queue) {
-            continue;
-        }
-        let mut with = settings.clone();
-        with.queue_mut(&queue).parked = Some(parked).filter(|parked| *parked != format!("{queue}.parked"));
-        if Parked::open(&with, Place::queue(&queue)).is_ok() {
-            *settings = with;
-        }
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    #[serde(rename = "type")]
+    kind: String,
+    /// An empty list if there are none.
+    arguments: Value,
+}
+
+/// The bindings for work queues that are not listed, one for each bound queue, and how many there are beyond the first.
+fn unlisted(settings: &Settings, bindings: Vec<Binding>) -> (Vec<Binding>, usize) {
+    let is_unlisted = |binding: &Binding| {
+        let is_listed = settings.queues.iter().any(|listed| listed.queue == binding.routing_key);
+        binding.destination_type == "queue" && !binding.routing_key.is_empty() && !is_listed
+    };
+    let bound = bindings.into_iter().filter(is_unlisted).map(|binding| (binding.destination.clone(), binding));
+    let bound: BTreeMap<_, _> = bound.collect();
+    let more = bound.len().saturating_sub(MOST);
+    (bound.into_values().take(MOST).collect(), more)
+}
+
+/// Why a bound queue is not looked at. `None` if it is the parked queue that rehop declares by default for the work queue.
+fn left_out(binding: &Binding, details: &Details, names: &Names) -> Option<String> {
+    let Binding { destination, routing_key, .. } = binding;
+    let dead_letter_exchange = details.arguments.get("x-dead-letter-exchange").and_then(Value::as_str);
+    if details.kind != "quorum" || dead_letter_exchange != Some(&names.stray()) {
+        return Some(format!("queue {destination:?}: it is bound to {:?}, and not declared by rehop", names.park()));
     }
+    (*destination != format!("{routing_key}.parked")).then(|| {
+        format!("queue {destination:?}: list {routing_key:?} under [[queues]] with parked = {destination:?} to see it")
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn binding(routing_key: &str, destination: &str, destination_type: &str) -> Binding {
@@ -67,21 +112,39 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_are_bound_and_not_listed_are_added_with_their_parked_queues() {
+    fn only_queues_that_are_bound_for_unlisted_work_queues_are_asked_about() {
         let mut settings = Settings::default();
-        settings.queue_mut("orders").parked = Some("orders.dead".to_owned());
-        add(
-            &mut settings,
-            vec![
-                binding("orders", "elsewhere", "queue"),
-                binding("invoices", "invoices.parked", "queue"),
-                binding("bills", "bills.dead", "queue"),
-                binding("audit", "audit", "exchange"),
-                binding("", "nameless", "queue"),
-            ],
-        );
-        let found: Vec<_> = settings.queues.iter().map(|it| (it.queue.as_str(), it.parked.as_deref())).collect();
-        assert_eq!(found, [("orders", Some("orders.dead")), ("bills", Some("bills.dead")), ("invoices", None)]);
+        settings.queue_mut("orders");
+        let wanted = binding("invoices", "invoices.parked", "queue");
+        let bindings = vec![
+            binding("orders", "elsewhere", "queue"),
+            wanted.clone(),
+            binding("audit", "audit", "exchange"),
+            binding("", "nameless", "queue"),
+        ];
+        assert_eq!(unlisted(&settings, bindings), (vec![wanted], 0));
+        let many = (0..MOST + 7).map(|number| binding(&number.to_string(), &format!("{number}.parked"), "queue"));
+        let (some, more) = unlisted(&settings, many.collect());
+        assert_eq!((some.len(), more), (MOST, 7));
+    }
+
+    #[test]
+    fn a_queue_that_rehop_has_not_declared_by_default_is_left_out_and_it_is_said_why() {
+        let names = Names::new("ns");
+        let details = |kind: &str, exchange: &str| Details {
+            kind: kind.to_owned(),
+            arguments: json!({ "x-dead-letter-exchange": exchange }),
+        };
+        let because =
+            |destination: &str, details: &Details| left_out(&binding("bills", destination, "queue"), details, &names);
+        assert_eq!(because("bills.parked", &details("quorum", "ns.stray")), None);
+        let renamed = because("bills.dead", &details("quorum", "ns.stray")).unwrap();
+        assert!(renamed.contains("parked = \"bills.dead\""), "{renamed}");
+        let none = Details { kind: "quorum".to_owned(), arguments: json!([]) };
+        for foreign in [details("classic", "ns.stray"), details("stream", ""), details("quorum", "theirs"), none] {
+            let because = because("bills.parked", &foreign).unwrap();
+            assert!(because.contains("not declared by rehop"), "{because}");
+        }
     }
 
     #[tokio::test]

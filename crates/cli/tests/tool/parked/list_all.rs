@@ -25,6 +25,15 @@ async fn without_a_queue_those_in_the_settings_and_those_bound_on_the_broker_are
     let (parked, stray, work) = (json!(fixture.parked()), json!(fixture.stray()), json!(fixture.queue));
     assert_eq!(queues, [(&parked, &work, &json!(2)), (&stray, &Value::Null, &json!(0))]);
 
+    // Somebody listens.
+    let tap = fixture.namespace.queue("tap");
+    fixture.client.declare_queue(&tap, json!({ "x-queue-type": "classic" })).await.unwrap();
+    let park = format!("{}.park", fixture.namespace.name());
+    fixture.client.bind(&tap, &park, "their-key", json!({})).await.unwrap();
+    let found = fixture.tool(&["parked", "list", "--management", api.url()]).finished().await;
+    let left_out = format!("{empty}\nnot seen: queue {tap:?}: it is bound to {park:?}, and not declared by rehop");
+    assert!(found.code() == 0 && found.out.trim_end().ends_with(&left_out), "{}{}", found.out, found.err);
+
     let blind = fixture.tool(&["parked", "list"]).finished().await;
     assert_eq!(blind.code(), 0, "{}", blind.err);
     let says = format!("{empty}\nnot seen: parked queues of work queues that the settings do not list");
