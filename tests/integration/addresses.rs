@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rehop::Error;
 use rehop::settings::Secret;
+use rehop::{Consumer, Error, Message, Raw};
 use rehop_testing::{Broker, Proxy, eventually};
 
 use crate::support::{Fixture, SOON, not_tried};
@@ -20,8 +20,12 @@ async fn with_two_addresses(test: &str) -> (Fixture, Proxy, Proxy) {
     (fixture, one, other)
 }
 
+async fn succeeds(_: Message<bytes::Bytes>) -> Result<(), rehop::Failure> {
+    Ok(())
+}
+
 async fn start_error(fixture: &Fixture) -> Error {
-    match fixture.service().await {
+    match fixture.service().with_consumer(Consumer::new("orders", succeeds).decode(Raw)).await {
         Ok(_) => panic!("it connected"),
         Err(error) => error,
     }

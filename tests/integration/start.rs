@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rehop::settings::{Declare, Order, QueueType, Secret, WaitStrategy};
 use rehop::{Consumer, Error, Failure, Message, Raw, Service, Settings, Summary};
-use rehop_testing::{Broker, Proxy};
+use rehop_testing::{Broker, Proxy, eventually};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Fixture, PROMPTLY, SOON, is_before_4_3, millis, not_tried};
+use crate::support::{Fixture, PROMPTLY, Running, SOON, is_before_4_3, millis, not_tried};
 
 async fn connect_error(settings: &Settings) -> Error {
-    match Service::new(settings).await {
+    match Service::new(settings).with_consumer(Consumer::new("orders", succeeds).decode(Raw)).await {
         Ok(_) => panic!("it connected"),
         Err(error) => error,
     }
@@ -97,12 +97,16 @@ async fn a_broker_that_comes_up_within_the_startup_timeout_is_waited_for() {
     let mut fixture = Fixture::new("comes-up").await;
     fixture.settings.broker.url = Secret::from(proxy.url_for(url).unwrap());
     let settings = fixture.settings.clone();
-    let connecting = tokio::spawn(Service::new(&settings).into_future());
+    let consumer = Consumer::new(fixture.queue.clone(), succeeds).decode(Raw);
+    let service = Service::new(&settings).with_consumer(consumer);
+    let (status, running) = (service.status(), Running::start(service));
     // At least one try was refused, because the first is made at once.
     tokio::time::timeout(Duration::from_millis(300), std::future::pending::<()>()).await.unwrap_err();
-    assert!(!connecting.is_finished());
+    assert!(!running.has_ended());
     proxy.accept().await.unwrap();
-    connecting.await.unwrap().unwrap();
+    let connected = async || Ok::<_, String>(status.connections().is_consuming_open);
+    eventually(SOON, "the service is connected", connected).await.unwrap();
+    running.stop().await;
 }
 
 async fn succeeds(_: Message<Bytes>) -> Result<(), Failure> {
@@ -124,6 +128,13 @@ async fn a_shutdown_cleanly_ends_a_service_that_cannot_reach_its_broker() {
     let ended = tokio::time::timeout(SOON, service.into_future()).await;
     assert!(since.elapsed() < PROMPTLY, "{:?}", since.elapsed());
     assert_eq!(ended.unwrap().unwrap(), Summary::default());
+}
+
+#[tokio::test]
+async fn a_service_without_a_consumer_is_an_error_that_says_what_to_add() {
+    let error = Service::new(&Settings::default()).await.unwrap_err();
+    assert!(matches!(&error, Error::NoConsumer), "{error}");
+    assert_eq!(error.to_string(), "the service has no consumer; add one with Service::consumer");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,8 @@ pub(super) struct Options {
     config: Option<PathBuf>,
     /// The service's namespace
     ///
-    /// The same as --set namespace=NAME. It is the prefix of what rehop declares for this service, except <queue>.parked. Give each service its own, and give the tool the service's. If nothing sets it, the tool uses `rehop`.
+    /// The same as --set namespace=NAME. It is the prefix of what rehop declares for this service, except <queue>.parked. Give each
+    /// service its own, and give the tool the service's. If nothing sets it, the tool uses `rehop`.
     #[arg(long, global = true, value_name = "NAME")]
     pub(super) namespace: Option<String>,
     /// The broker, such as amqp://user@rabbit:5672/%2f
@@ -35,8 +36,8 @@ pub(super) struct Options {
     management: Option<String>,
     /// Set one key above all layers; may be repeated
     ///
-    /// For instance retry.immediate=3. Values are written as in variables: numbers, strings and lists such as retry.delays=[1s,1m]. Other users of the machine
-    /// can see the command line, so keep passwords in a file or a variable.
+    /// For instance retry.immediate=3. Values are written as in variables: numbers, strings and lists such as retry.delays=[1s,1m].
+    /// Other users of the machine can see the command line, so keep passwords in a file or a variable.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Log more; -vv logs every message

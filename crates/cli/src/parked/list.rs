@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use rehop_operator::parked::{Filter, ListRequest, Parked};
 
 use super::look::look;
-use super::plan::{Verb, plan};
+use super::plan::{Verb, plan, with_fixed_times};
 use super::select::{FilterArgs, PlaceArgs};
 use super::{answers, list_all, text};
 use crate::options::Options;
@@ -71,6 +71,7 @@ pub(super) async fn show_plan(
     let listing = look(parked, &request).await?;
     // A path need not be UTF-8.
     let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    let arguments = with_fixed_times(arguments, &request.filter);
     output::print(&if json { text::json(&listing)? } else { plan(&listing, (verb, to), arguments) })?;
     Ok(ExitCode::SUCCESS)
 }

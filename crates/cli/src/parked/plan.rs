@@ -1,7 +1,7 @@
 //! Tables of groups and messages, and the plan of what a command would do.
 
 use rehop::Timestamp;
-use rehop_operator::parked::{Group, Listing, ParkedMessage, Planned, ReplayRequest};
+use rehop_operator::parked::{Filter, Group, Listing, ParkedMessage, Planned, ReplayRequest};
 
 use super::text;
 use crate::output;
@@ -162,6 +162,30 @@ fn destinations(listing: &Listing, verb: Verb, to: Option<&str>) -> Vec<String> 
     lines
 }
 
+/// The arguments with times in place of how long ago they were: what is done later is about the messages of the plan.
+pub(super) fn with_fixed_times(
+    arguments: impl Iterator<Item = String>,
+    filter: &Filter,
+) -> impl Iterator<Item = String> {
+    let since = filter.since.map(|at| ("--since", fixed(at)));
+    let until = filter.until.map(|at| ("--until", fixed(at)));
+    let times: Vec<_> = since.into_iter().chain(until).collect();
+    let mut option = String::new();
+    arguments.map(move |argument| {
+        let time = |name: &str| times.iter().find(|(option, _)| *option == name).map(|(_, time)| time);
+        let before = std::mem::replace(&mut option, argument.clone());
+        match (time(&before), argument.split_once('=')) {
+            (Some(time), _) => time.clone(),
+            (None, Some((name, _))) => time(name).map_or(argument.clone(), |time| format!("{name}={time}")),
+            (None, None) => argument,
+        }
+    })
+}
+
+fn fixed(at: Timestamp) -> String {
+    humantime::format_rfc3339_millis(at.into()).to_string()
+}
+
 /// A command line, quoted for a shell. Settings of the broker and its URLs may hold a password, and are left out.
 pub(super) fn command(arguments: impl Iterator<Item = String>) -> String {
     let mut quoted = vec!["rehop".to_owned()];
@@ -206,7 +230,10 @@ fn quoted_for_a_shell(argument: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::command;
+    use rehop::Timestamp;
+    use rehop_operator::parked::Filter;
+
+    use super::{command, with_fixed_times};
 
     fn shown(given: &[&str]) -> String {
         command(given.iter().map(|argument| (*argument).to_owned()))
@@ -216,6 +243,19 @@ mod tests {
     fn a_command_is_quoted_for_a_shell() {
         let given = ["/usr/bin/rehop", "parked", "--where", "body.a == \"it's\"", ""];
         assert_eq!(shown(&given), "rehop parked --where 'body.a == \"it'\\''s\"' ''");
+    }
+
+    #[test]
+    fn a_planned_command_has_times_in_place_of_how_long_ago_they_were() {
+        let mut filter = Filter::default();
+        filter.since = Some(Timestamp::from_millis(1_700_000_000_007));
+        filter.until = Some(Timestamp::from_millis(1_700_000_060_000));
+        let given = ["rehop", "--class", "2h", "--since", "2h", "--until=1h", "--where", "body.since=2h"];
+        let fixed = with_fixed_times(given.into_iter().map(str::to_owned), &filter).collect::<Vec<_>>();
+        let expected =
+            ["--since", "2023-11-14T22:13:20.007Z", "--until=2023-11-14T22:14:20.000Z", "--where", "body.since=2h"];
+        assert_eq!(fixed, [&["rehop", "--class", "2h"], &expected[..]].concat());
+        assert!(with_fixed_times(["--since".to_owned()].into_iter(), &Filter::default()).eq(["--since"]));
     }
 
     #[test]

@@ -10,22 +10,42 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
-use crate::parked::job::Job;
+use crate::parked::filter::Filter;
+use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
-use crate::parked::progress::{Progress, Tally};
+use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
 use crate::parked::queues::Queues;
 use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
 use crate::parked::under_way::UnderWay;
-use crate::parked::watch::{Observe, StopSignal};
-use crate::telemetry::RestTracer;
+use crate::telemetry::{MoveMetrics, RestTracer};
 use rehop::Error;
 
 /// How often progress is shown, and a reading of depths begins if none is running.
 const TICK: Duration = Duration::from_millis(250);
 /// How many kinds of errors are remembered of the messages that were sent.
 pub(super) const MAX_KINDS: usize = 10_000;
+
+/// What is to be moved, and how fast.
+pub(crate) struct Job<'a> {
+    pub(crate) action: Move,
+    pub(crate) filter: &'a Filter,
+    /// For messages that do not say where they belong.
+    pub(crate) to: Option<&'a str>,
+    /// How many messages may be in flight.
+    pub(crate) in_flight: usize,
+    /// How many messages a second are sent at most.
+    pub(crate) rate: Option<f64>,
+    /// Sending pauses while a work queue has more ready messages than this.
+    pub(crate) max_ready: Option<u64>,
+    /// How long messages may be held.
+    pub(crate) hold: Duration,
+    /// The largest prefetch of one subscription.
+    pub(crate) prefetch: u16,
+    pub(crate) limit: DeliveryLimit,
+    pub(crate) metrics: MoveMetrics,
+}
 
 /// One run over a queue.
 pub(crate) struct Carrier<'a> {

@@ -3,18 +3,16 @@
 use std::pin::pin;
 
 use crate::parked::audit::selection;
-use crate::parked::carry::Carrier;
+use crate::parked::carry::{Carrier, Job};
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::Filter;
-use crate::parked::job::Job;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;
-use crate::parked::progress::{Discarded, Progress, Restored, Tally};
+use crate::parked::progress::{Discarded, Observe, Progress, Restored, StopSignal, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
 use crate::parked::requests::{DiscardRequest, RestoreRequest, in_flight};
 use crate::parked::session::Session;
-use crate::parked::watch::{Observe, StopSignal};
 
 /// What is asked for: to move these messages at once, without a ramp.
 struct MoveRequest<'a> {

@@ -14,11 +14,11 @@ use crate::parked::headers::headers_json;
 use crate::parked::look::Held;
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
+use crate::parked::progress::StopSignal;
 use crate::parked::queues::exists;
 use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::requests::{ListRequest, Listing, Planned};
 use crate::parked::session::Session;
-use crate::parked::watch::StopSignal;
 
 /// After so many messages what was seen is shown for the first time.
 const FIRST_SHOWN: u64 = 1_000;

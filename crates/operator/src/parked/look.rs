@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::parked::error::ParkedError;
 use crate::parked::prefetch::{Demand, Moving, size};
+use crate::parked::progress::StopSignal;
 use crate::parked::session::{Session, depth};
-use crate::parked::watch::StopSignal;
 use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::at_rest::reunite;

@@ -22,7 +22,6 @@ mod group;
 mod headers;
 mod import_plan;
 mod importing;
-mod job;
 mod json_line;
 mod json_path;
 mod limit;
@@ -46,7 +45,6 @@ mod sending;
 mod session;
 mod under_way;
 mod unlisted;
-mod watch;
 mod way_back;
 
 pub use detail::{Body, Detail, Shown};

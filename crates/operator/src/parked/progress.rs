@@ -104,6 +104,12 @@ pub struct Discarded {
     pub stopped: Option<Stop>,
 }
 
+/// Is told how far the operation is.
+pub(crate) type Observe<'a> = &'a mut (dyn FnMut(&Progress) + Send);
+
+/// Completes when the operation is to end. Must not be polled again after that.
+pub(crate) type StopSignal<'a> = &'a mut (dyn Future<Output = ()> + Send + Unpin);
+
 #[cfg(test)]
 mod tests {
     use super::*;

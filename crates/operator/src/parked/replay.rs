@@ -3,17 +3,15 @@
 use std::pin::pin;
 
 use crate::parked::audit::selection;
-use crate::parked::carry::Carrier;
+use crate::parked::carry::{Carrier, Job};
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::fates::FateStream;
-use crate::parked::job::Job;
 use crate::parked::operator::Parked;
-use crate::parked::progress::{Progress, Replayed, Tally};
+use crate::parked::progress::{Observe, Progress, Replayed, StopSignal, Tally};
 use crate::parked::ramp::{Fates, Ramp, Stop};
 use crate::parked::requests::{ReplayRequest, in_flight};
 use crate::parked::session::Session;
-use crate::parked::watch::{Observe, StopSignal};
 use crate::telemetry::{About, RestTracer, RunSpan};
 use rehop::Error;
 use rehop::internals::attributes as names;
