@@ -242,6 +242,8 @@ mod tests {
 
     #[test]
     fn how_long_ago_it_was_is_a_fixed_time_from_then_on() {
+        let long_ago = parse(&[("queue", "orders"), ("since", "100y")]).unwrap();
+        assert_eq!(long_ago.field("since"), "1970-01-01T00:00:00.000Z");
         let address = parse(&[("queue", "orders"), ("since", "2h"), ("until", "1h")]).unwrap();
         let fields = address.fields();
         let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -76,7 +76,8 @@ impl Filter {
 }
 
 /// A time as people write it, for [`Filter::since`] and [`Filter::until`]: a date with or without a time, in UTC, such as
-/// `2026-11-20T08:00:00Z`, `2026-11-20 08:00` or `2026-11-20`; or how long before `now` it was, such as `2h`.
+/// `2026-11-20T08:00:00Z`, `2026-11-20 08:00` or `2026-11-20`; or how long before `now` it was, such as `2h`, but not
+/// before 1970.
 ///
 /// # Errors
 ///
@@ -91,6 +92,8 @@ pub fn parse_time(text: &str, now: SystemTime) -> Result<Timestamp, String> {
         return Ok(time.into());
     }
     let ago = humantime::parse_duration(text).ok().and_then(|ago| now.checked_sub(ago));
+    // No text is written for a time before.
+    let ago = ago.map(|at| at.max(SystemTime::UNIX_EPOCH));
     ago.map(Timestamp::from)
         .ok_or_else(|| format!("{text:?} is not a time such as 2026-11-20T08:00:00Z, or 2h for two hours ago"))
 }
@@ -285,6 +288,7 @@ mod tests {
         assert_eq!(millis("2023-11-14 22:13:20"), Ok(1_700_000_000_000));
         assert_eq!(millis("2023-11-14T22:13"), Ok(1_699_999_980_000));
         assert_eq!(millis("2h"), Ok(1_699_992_800_000));
+        assert_eq!(millis("100y"), Ok(0), "not before 1970");
         assert_eq!(millis("2023-11-14"), Ok(1_699_920_000_000));
         for wrong in ["", "yesterday", "2023-11", "20231114T0", "7"] {
             assert!(millis(wrong).unwrap_err().contains("is not a time"), "{wrong}");
