@@ -55,7 +55,7 @@ async fn reach(consuming: &Link, publishing: &Link) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Awaiting it fails when the settings contradict themselves, when a queue has two handlers, when the broker refuses the login or cannot
+/// Awaiting it fails when it has no consumer, when the settings contradict themselves, when a queue has two handlers, when the broker refuses the login or cannot
 /// be reached within `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. A connection that is
 /// lost later is not an error: the service reconnects.
 #[must_use = "nothing is consumed until it is awaited"]
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// A service with these settings, and without queues. Awaiting it opens two connections, one to consume and one to publish: during an
+    /// A service with these settings, and without queues: add at least one consumer. Awaiting it opens two connections, one to consume and one to publish: during an
     /// alarm the broker blocks a connection that publishes, and acks on it too (3.10, 4.0 and 4.3).
     pub fn new(settings: &Settings) -> Self {
         let link = |purpose| Arc::new(Link::new(format!("{} {purpose}", settings.namespace), settings.broker.clone()));

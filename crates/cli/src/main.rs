@@ -97,9 +97,9 @@ Exit status:
   3    doctor (see --fail-on), topology verify or topology plan found something;
        a signal stopped topology prune; or a command of parked stopped before
        its end, left some messages where they were, did not see all of them (a
-       list and a plan then exit with 0), or sent some that parked again or that
-       their handler discarded
-  4    the fate of a replayed or edited message is unknown
+       list of one queue and a plan then exit with 0), or sent some that parked
+       again or that their handler discarded
+  4    a replayed or edited message has no final fate yet
   130  SIGINT (Ctrl-C) ended it: a second one for relay, ui, parked and topology
        prune --apply, which stop cleanly at the first
   143  SIGTERM ended it, likewise";

@@ -10,6 +10,8 @@ use crate::support::{SOON, not_tried};
 const TUTORIAL: Instead<'_> = &[
     // The tool's part of a trace needs a collector.
     ("export OTEL_", Replaced::Nothing),
+    // Nothing is started that it could stop.
+    ("docker compose -f ../rehop/observability/compose.yaml down", Replaced::Nothing),
 ];
 
 /// The blocks between two headings.
