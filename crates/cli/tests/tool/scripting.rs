@@ -155,6 +155,7 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
     // They park again.
     compare!("rehop parked replay --apply --json", of_queue);
     compare!("rehop parked replay --apply --json", of_queue, ["--expect", "7"]);
+    fixture.has_depth(&fixture.parked(), 3).await;
     run.stop().await;
 
     compare!("rehop parked edit --json", of_queue, ["order-1", "--body", "/dev/null"]);
