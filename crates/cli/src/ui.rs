@@ -57,6 +57,10 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<()> {
             let problem = "the settings list no queue: name one with --queue, or list queues under [[queues]]";
             return Err(Usage([&[problem.to_owned()], &unseen[..]].concat().join(". Not seen: ")).into());
         }
+        // Without the management API nobody expects that it is used.
+        if settings.broker.management_url.is_some() {
+            unseen.iter().for_each(|unseen| output::notice(&format!("not seen: {unseen}")));
+        }
     }
     if !args.queues.is_empty() {
         settings.queues.retain(|queue| args.queues.contains(&queue.queue));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use rehop::{Error, Settings};
-use rehop_operator::doctor::lowered_delivery_limit;
+use rehop_operator::doctor::{Finding, lowered_delivery_limit};
 use rehop_operator::parked::{ListRequest, Listing, Parked, ParkedError, Place, add_unlisted_queues};
 use tokio_util::sync::CancellationToken;
 
@@ -32,8 +32,13 @@ pub(super) async fn list(request: &ListRequest, is_json: bool, options: &Options
     for place in work.chain([Place::Stray, Place::Discarded]) {
         let parked = Parked::open(&settings, place)?.stopped_by(stop.clone().cancelled_owned());
         // Work queues may share a parked queue.
-        if listed.insert(parked.queue().to_owned()) {
-            all.add(&parked, &settings, request, &stop).await?;
+        if listed.insert(parked.queue().to_owned())
+            && let Err(error) = all.add(&parked, &settings, request, &stop).await
+        {
+            if !is_json && !all.listings.is_empty() {
+                output::print(&all.shown())?;
+            }
+            return Err(error.into());
         }
     }
     if is_json {
@@ -53,6 +58,8 @@ struct All {
     unseen: Vec<String>,
     /// Whether something could not be seen that was asked for.
     has_failed: bool,
+    /// Whether the management API could not say what policies set. It is not asked again, because that would fail in the same way.
+    is_blind: bool,
 }
 
 impl All {
@@ -70,13 +77,23 @@ impl All {
         request: &ListRequest,
         stop: &CancellationToken,
     ) -> Result<(), ParkedError> {
-        let limit = tokio::select! {
-            limit = lowered_delivery_limit(settings, parked.queue()) => limit,
-            () = stop.cancelled() => return Err(ParkedError::Stopped),
+        let limit = match self.is_blind {
+            true => Ok(None),
+            false => tokio::select! {
+                limit = lowered_delivery_limit(settings, parked.queue()) => limit,
+                () = stop.cancelled() => return Err(ParkedError::Stopped),
+            },
         };
-        if let Ok(Some(lowered)) = limit {
-            self.fail(format!("{}, because looking may do harm: {}; {}", lowered.object, lowered.seen, lowered.remedy));
-            return Ok(());
+        match limit {
+            Ok(None) => {}
+            Ok(Some(Finding { object, seen, remedy, .. })) => {
+                self.fail(format!("{object}, because looking may do harm: {seen}; {remedy}"));
+                return Ok(());
+            }
+            Err(error) => {
+                self.is_blind = true;
+                self.fail(format!("policies that lower the delivery limit of a queue: {error}"));
+            }
         }
         match look(parked, request).await {
             Ok(listing) => self.listings.push(listing),
@@ -95,7 +112,7 @@ impl All {
         let mut last = Vec::new();
         if !names.is_empty() {
             last.push(format!("empty: {}", names.join(", ")));
-        } else if self.listings.is_empty() && self.unseen.is_empty() {
+        } else if self.listings.is_empty() && !self.has_failed {
             last.push("none of these queues exists".to_owned());
         }
         last.extend(self.unseen.iter().map(|unseen| format!("not seen: {}", text::line(unseen))));

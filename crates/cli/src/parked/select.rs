@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use rehop::{Reason, Timestamp};
 use rehop_operator::parked::{Condition, Filter, Place, ReplayRequest, parse_time};
 
@@ -74,7 +74,7 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
     /// With this text in the last error, as it is or as the groups show it
-    #[arg(long, value_name = "TEXT", hide_short_help = true)]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new(), hide_short_help = true)]
     error: Option<String>,
     /// With this error, whole, as it is or as the groups show it
     ///

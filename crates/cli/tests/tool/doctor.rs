@@ -48,6 +48,7 @@ async fn findings_milder_than_asked_for_are_printed_and_do_not_fail() {
         let severities = findings.map(|finding| finding["severity"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
         (finished.code(), severities)
     };
+    fixture.is_fine(&[]).await;
     // Nobody consumes the queue.
     let warning = vec!["warning".to_owned()];
     for (fail_on, code) in [("notice", 3), ("warning", 3), ("error", 0)] {

@@ -153,7 +153,7 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
     compare!("rehop parked show --json", of_queue, ["order-1"]);
     compare!("rehop parked replay --json", of_queue);
     // They park again.
-    compare!("rehop parked replay --apply --json", of_queue);
+    compare!("rehop parked replay --apply --json", of_queue, ["--follow", "60s"]);
     compare!("rehop parked replay --apply --json", of_queue, ["--expect", "7"]);
     fixture.has_depth(&fixture.parked(), 3).await;
     run.stop().await;

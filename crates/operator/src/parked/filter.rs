@@ -54,7 +54,9 @@ impl Filter {
 
     /// Whether nothing says which messages are meant. `limit` does not: it takes the oldest of any kind.
     pub fn has_no_criteria(&self) -> bool {
-        *self == Self { limit: self.limit, ..Self::default() }
+        // Every text contains an empty one.
+        let error = self.error.clone().filter(String::is_empty);
+        *self == Self { limit: self.limit, error, ..Self::default() }
     }
 
     /// Whether a message passes, `limit` aside.

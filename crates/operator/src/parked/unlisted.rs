@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -37,19 +37,28 @@ pub async fn add_unlisted_queues(settings: &mut Settings) -> Result<Vec<String>,
     let (unlisted, more) = unlisted(settings, bindings.unwrap_or_default());
     let asked = stream::iter(unlisted).map(async |binding| {
         let details = api.get::<Details>(&["queues", &api.vhost, &binding.destination]).await;
-        details.map(|details| (binding, details)).map_err(|refusal| refusal.of(WHAT))
+        (binding, details)
     });
-    let found: Vec<_> = asked.buffered(AT_A_TIME).try_collect().await?;
-    let mut left_out: Vec<_> = found
-        .into_iter()
-        .filter_map(|(binding, details)| match left_out(&binding, &details?, &names) {
+    let found: Vec<_> = asked.buffered(AT_A_TIME).collect().await;
+    let (mut left_out, defaults) = (Vec::new(), settings.resolve());
+    for (binding, details) in found {
+        let because = match details {
+            Ok(None) => continue,
+            Ok(Some(details)) => left_out_because(&binding, &details, &names),
+            Err(refusal) => Some(refusal.of(&format!("queue {:?}", binding.destination))),
+        };
+        // Defaults need not fit together as long as each listed queue changes them.
+        let misfit = || defaults.as_ref().ok()?.queue(&binding.routing_key).err();
+        let because = because.or_else(|| {
+            misfit().map(|error| format!("queue {:?}: its settings are not known: {error}", binding.destination))
+        });
+        match because {
+            Some(because) => left_out.push(because),
             None => {
                 settings.queue_mut(&binding.routing_key);
-                None
             }
-            because => because,
-        })
-        .collect();
+        }
+    }
     if more > 0 {
         left_out.push(format!("{more} more queues that are bound to {:?}", names.park()));
     }
@@ -81,20 +90,29 @@ fn unlisted(settings: &Settings, bindings: Vec<Binding>) -> (Vec<Binding>, usize
         let is_listed = settings.queues.iter().any(|listed| listed.queue == binding.routing_key);
         binding.destination_type == "queue" && !binding.routing_key.is_empty() && !is_listed
     };
-    let bound = bindings.into_iter().filter(is_unlisted).map(|binding| (binding.destination.clone(), binding));
-    let bound: BTreeMap<_, _> = bound.collect();
+    let mut bound = BTreeMap::<String, Binding>::new();
+    for binding in bindings.into_iter().filter(is_unlisted) {
+        // Of several bindings of a queue, that of the work queue which parks there by default counts.
+        if is_default(&binding) || !bound.contains_key(&binding.destination) {
+            bound.insert(binding.destination.clone(), binding);
+        }
+    }
     let more = bound.len().saturating_sub(MOST);
     (bound.into_values().take(MOST).collect(), more)
 }
 
+fn is_default(Binding { destination, routing_key, .. }: &Binding) -> bool {
+    *destination == format!("{routing_key}.parked")
+}
+
 /// Why a bound queue is not looked at. `None` if it is the parked queue that rehop declares by default for the work queue.
-fn left_out(binding: &Binding, details: &Details, names: &Names) -> Option<String> {
+fn left_out_because(binding: &Binding, details: &Details, names: &Names) -> Option<String> {
     let Binding { destination, routing_key, .. } = binding;
     let dead_letter_exchange = details.arguments.get("x-dead-letter-exchange").and_then(Value::as_str);
     if details.kind != "quorum" || dead_letter_exchange != Some(&names.stray()) {
         return Some(format!("queue {destination:?}: it is bound to {:?}, and not declared by rehop", names.park()));
     }
-    (*destination != format!("{routing_key}.parked")).then(|| {
+    (!is_default(binding)).then(|| {
         format!("queue {destination:?}: list {routing_key:?} under [[queues]] with parked = {destination:?} to see it")
     })
 }
@@ -123,6 +141,10 @@ mod tests {
             binding("", "nameless", "queue"),
         ];
         assert_eq!(unlisted(&settings, bindings), (vec![wanted], 0));
+        let both = [binding("orders-eu", "invoices.parked", "queue"), binding("invoices", "invoices.parked", "queue")];
+        for bindings in [both.to_vec(), both.iter().rev().cloned().collect()] {
+            assert_eq!(unlisted(&settings, bindings), (vec![both[1].clone()], 0));
+        }
         let many = (0..MOST + 7).map(|number| binding(&number.to_string(), &format!("{number}.parked"), "queue"));
         let (some, more) = unlisted(&settings, many.collect());
         assert_eq!((some.len(), more), (MOST, 7));
@@ -135,8 +157,9 @@ mod tests {
             kind: kind.to_owned(),
             arguments: json!({ "x-dead-letter-exchange": exchange }),
         };
-        let because =
-            |destination: &str, details: &Details| left_out(&binding("bills", destination, "queue"), details, &names);
+        let because = |destination: &str, details: &Details| {
+            left_out_because(&binding("bills", destination, "queue"), details, &names)
+        };
         assert_eq!(because("bills.parked", &details("quorum", "ns.stray")), None);
         let renamed = because("bills.dead", &details("quorum", "ns.stray")).unwrap();
         assert!(renamed.contains("parked = \"bills.dead\""), "{renamed}");

@@ -49,7 +49,7 @@ async fn nothing_is_moved_without_a_filter_an_expected_number_or_all() {
         let refused = fixture.tool(&[&["parked"], &unsaid[..]].concat()).finished().await.error(2);
         assert!(refused.contains("--expect") && refused.contains("--all"), "{unsaid:?}: {refused}");
     }
-    for contradiction in [&["--all", "--class", "x", "--apply"][..], &["--all"]] {
+    for contradiction in [&["--all", "--class", "x", "--apply"][..], &["--all"], &["--error", "", "--apply"]] {
         assert_eq!(fixture.parked_run("discard", contradiction).await.code(), 2, "{contradiction:?}");
     }
     fixture.has_depth(&fixture.parked(), 3).await;

@@ -100,7 +100,10 @@ impl Reader {
                     RUN.contains(&program),
                     "the page types {command:?}, which this test neither runs nor replaces"
                 );
-                let Finished { status, out, err } = Tool::of(self.shell(command)).finished().await;
+                // A slow machine needs longer than the tool waits by default.
+                let follows = command.contains(" --apply") && ["replay", "edit"].iter().any(|it| command.contains(it));
+                let typed = if follows { format!("{command} --follow 60s") } else { (*command).to_owned() };
+                let Finished { status, out, err } = Tool::of(self.shell(&typed)).finished().await;
                 // Pages show no log, so there may be nothing in it that a reader would have to be told. On a slow machine a replay says how far
                 // it is.
                 let is_quiet = err.lines().all(|line| line.contains(" INFO ") || line.contains(" moved; "));
