@@ -11,7 +11,7 @@ use lapin::BasicProperties;
 use lapin::types::ShortString;
 
 use crate::failure::Failure;
-use crate::retry::decision::decide;
+use crate::retry::decision::{Limits, decide};
 use crate::retry::ledger::ErrorRecord;
 use crate::retry::outcome::Outcome;
 use crate::retry::policy::RetryPolicy;
@@ -226,8 +226,8 @@ impl RetryPolicy {
     /// # Ok::<(), rehop::SettingsError>(())
     /// ```
     pub fn outcome_of<T>(&self, message: &Message<T>, result: &Result<(), Failure>) -> Outcome {
-        let now = Timestamp::now();
-        Outcome::of(decide(self, &message.delivery.ledger, result, now, None, Draw::MIDDLE), now)
+        let (now, limits) = (Timestamp::now(), || Limits { hold: None, lets_return: true });
+        Outcome::of(decide(self, &message.delivery.ledger, result, now, limits, Draw::MIDDLE), now)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::consume::attempt::Attempt;
-use crate::consume::settle::Settled;
+use crate::consume::uncopied::GivenUp;
 use crate::failure::Failure;
 use crate::handler::FailureEvent;
 use crate::retry::decision::Reason;
@@ -12,13 +12,13 @@ use crate::wire::receipt::Parking;
 
 impl Attempt {
     /// Counts what became of the delivery, logs its failure, and tells the service of it: here and nowhere else.
-    pub(crate) fn account(&self, settled: Settled, failure: Option<&Failure>) {
+    pub(crate) fn account(&self, settled: Result<Outcome, GivenUp>, failure: Option<&Failure>) {
         let (context, ledger, chain) = (&self.context, &self.delivery.ledger, &*self.chain.id);
         let (queue, attempt) = (context.config.queue.as_str(), ledger.attempt());
         let error = failure.map(Failure::message).unwrap_or_default();
         let outcome = match settled {
-            Settled::Done(outcome) => outcome,
-            Settled::GivenUp(why) => {
+            Ok(outcome) => outcome,
+            Err(why) => {
                 context.summary.update(|summary| summary.unsettled += 1);
                 let (why, advice) = (why.text(), why.advice(context.config.counts_deliveries));
                 tracing::warn!(

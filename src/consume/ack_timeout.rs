@@ -3,7 +3,7 @@
 //! 3.10 and 4.0 close the channel and name the timeout. 4.3 has it from its consumers, which ask for what the settings say.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::settings::settle_limit;
 
@@ -41,12 +41,6 @@ impl AckTimeout {
 
 fn millis(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Whether a delivery may wait here for an attempt that ends at this time, if the broker takes it back soon after `until`. In an ordered
-/// queue it would be overtaken if it went back alone, so there it waits in any case, and all that the queue holds is given up in time.
-pub(crate) fn can_be_held(is_ordered: bool, ends: Instant, until: Instant) -> bool {
-    is_ordered || ends <= until
 }
 
 /// Whether the broker has closed a channel over its timeout. 3.10 and 4.0 always do; 4.3 does if the subscription that brought the message
@@ -87,14 +81,6 @@ mod tests {
     fn a_delivery_may_wait_for_half_of_the_timeout_and_in_an_ordered_queue_for_nearly_all_of_it() {
         let timeout = AckTimeout::new(seconds(200));
         assert_eq!([true, false].map(|is_ordered| timeout.hold_limit(is_ordered).as_secs()), [190, 95]);
-    }
-
-    #[test]
-    fn what_would_end_too_late_is_not_held_unless_others_would_overtake_it() {
-        let until = Instant::now();
-        let may_wait = |ends| [true, false].map(|is_ordered| can_be_held(is_ordered, ends, until));
-        assert_eq!(may_wait(until), [true, true]);
-        assert_eq!(may_wait(until + Duration::from_nanos(1)), [true, false]);
     }
 
     #[test]

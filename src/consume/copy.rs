@@ -1,7 +1,6 @@
 //! From a decision to the copy that is published before the ack.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -15,12 +14,6 @@ use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wire::Resting;
 
-/// How a decision is carried out: the copy that is published before the ack, if any, and the outcome.
-pub(crate) struct Settlement {
-    pub(crate) copy: Option<PreparedCopy>,
-    pub(crate) outcome: Outcome,
-}
-
 /// A copy that is written and not sent yet.
 pub(crate) struct PreparedCopy {
     pub(crate) outgoing: Arc<Outgoing>,
@@ -31,26 +24,29 @@ pub(crate) struct PreparedCopy {
     pub(crate) destination: String,
 }
 
-fn without_copy(outcome: Outcome) -> Settlement {
-    Settlement { copy: None, outcome }
-}
-
 impl Attempt {
-    /// Writes the copy that a decision needs. A message whose own headers leave no room for rehop's cannot wait, and is parked.
-    pub(crate) fn settlement_of(&self, decision: Decision, failure: Option<&Failure>, since: Timestamp) -> Settlement {
+    /// Writes the copy that a decision needs, if it needs one. A message whose own headers leave no room for rehop's cannot wait, and is
+    /// parked.
+    pub(crate) fn prepare_copy(
+        &self,
+        decision: Decision,
+        failure: Option<&Failure>,
+        since: Timestamp,
+    ) -> (Outcome, Option<PreparedCopy>) {
         match decision {
-            Decision::Ack => without_copy(Outcome::Ack),
-            Decision::Requeue => without_copy(Outcome::Requeue),
-            Decision::Discard(reason) => without_copy(Outcome::Discard(reason)),
             Decision::Park(reason) => self.park(reason, failure, since),
-            Decision::Wait { path: Path::Return | Path::Hold, due, is_defer, .. } => {
-                without_copy(outcome(due.since(since), is_defer))
+            Decision::Wait { path: path @ (Path::Tier | Path::Ladder { .. } | Path::Delayed), leg, due, is_defer } => {
+                self.wait(Wait { since, due, leg, path }, is_defer, failure)
             }
-            Decision::Wait { path, leg, due, is_defer } => self.wait(Wait { since, due, leg, path }, is_defer, failure),
+            Decision::Wait { path: Path::Return | Path::Hold, .. }
+            | Decision::Ack
+            | Decision::Requeue
+            | Decision::Again
+            | Decision::Discard(_) => (Outcome::of(decision, since), None),
         }
     }
 
-    fn wait(&self, wait: Wait, is_defer: bool, failure: Option<&Failure>) -> Settlement {
+    fn wait(&self, wait: Wait, is_defer: bool, failure: Option<&Failure>) -> (Outcome, Option<PreparedCopy>) {
         let ledger = self.identified(self.delivery.ledger.waiting(failure, is_defer, wait.since));
         let trace = self.chain.headers(self.span.context());
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
@@ -76,10 +72,11 @@ impl Attempt {
         let outgoing = Outgoing::new(exchange, routing_key, body, properties, write);
         let outgoing = if wait.path == Path::Delayed { outgoing.not_mandatory() } else { outgoing };
         let copy = PreparedCopy { outgoing: Arc::new(outgoing), bare: None, destination };
-        Settlement { copy: Some(copy), outcome: outcome(wait.due.since(wait.since), is_defer) }
+        let delay = wait.due.since(wait.since);
+        (if is_defer { Outcome::Defer(delay) } else { Outcome::Wait(delay) }, Some(copy))
     }
 
-    fn park(&self, reason: Reason, failure: Option<&Failure>, since: Timestamp) -> Settlement {
+    fn park(&self, reason: Reason, failure: Option<&Failure>, since: Timestamp) -> (Outcome, Option<PreparedCopy>) {
         let (ledger, trace) =
             (self.identified(self.delivery.ledger.after(failure, since)), self.chain.headers(self.span.context()));
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
@@ -98,7 +95,7 @@ impl Attempt {
         }
         let outgoing = Outgoing::new(exchange, routing_key, whole, properties, move || write().properties);
         let copy = PreparedCopy { outgoing: Arc::new(outgoing), bare, destination };
-        Settlement { copy: Some(copy), outcome: Outcome::Park(reason) }
+        (Outcome::Park(reason), Some(copy))
     }
 
     /// The ledger that a copy carries, with the id of its chain.
@@ -106,8 +103,4 @@ impl Attempt {
         ledger.chain_id.get_or_insert_with(|| self.chain.id.to_string());
         ledger
     }
-}
-
-fn outcome(delay: Duration, is_defer: bool) -> Outcome {
-    if is_defer { Outcome::Defer(delay) } else { Outcome::Wait(delay) }
 }

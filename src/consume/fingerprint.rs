@@ -2,8 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use crate::consume::attempt::Unacked;
 use crate::consume::inbox::Fingerprint;
+use crate::consume::unacked::Unacked;
 use crate::message::{Delivery, HeaderValue};
 use crate::settings::Order;
 use crate::wire::names::ATTEMPT;

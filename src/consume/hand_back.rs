@@ -1,11 +1,14 @@
 //! How a delivery is handed back for which nothing is to be decided: no handler has seen it, or the process that holds it stops.
 
-use crate::consume::attempt::Unacked;
+use crate::consume::context::QueueContext;
+use crate::consume::settler::Settler;
+use crate::consume::unacked::Unacked;
+use crate::message::Delivery;
 use crate::wait::WaitStrategy;
 
 /// How a delivery goes back to its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HandBack {
+enum HandBack {
     /// 4.3 does not count this towards the delivery limit; 3.10 and 4.0 do.
     Nack,
     /// Counted.
@@ -14,7 +17,7 @@ pub(crate) enum HandBack {
 
 /// With delayed retries a nack makes the message wait, and spends one of its waits. So it is rejected, and comes again at once, unless
 /// that would exceed the delivery limit and park a message that nobody has tried to handle.
-pub(crate) fn hand_back(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32) -> HandBack {
+fn manner(strategy: WaitStrategy, redeliveries: Option<u32>, delivery_limit: u32) -> HandBack {
     match strategy {
         WaitStrategy::Native if redeliveries.unwrap_or(0) < delivery_limit => HandBack::Reject,
         WaitStrategy::Tiers
@@ -25,14 +28,19 @@ pub(crate) fn hand_back(strategy: WaitStrategy, redeliveries: Option<u32>, deliv
     }
 }
 
+/// Hands a delivery back. False if its channel is gone, and the broker has it again anyway.
+pub(crate) fn hand_back(context: &QueueContext, delivery: &Delivery, settler: &Settler) -> bool {
+    let policy = &context.config.policy;
+    match manner(policy.strategy.kind(), delivery.ledger.redeliveries, policy.delivery_limit) {
+        HandBack::Nack => settler.nack(),
+        HandBack::Reject => settler.requeue(),
+    }
+}
+
 impl Unacked {
-    /// Hands the delivery back. False if its channel is gone, and the broker has it again anyway.
+    /// Hands it back. False if its channel is gone, and the broker has it again anyway.
     pub(crate) fn hand_back(&self) -> bool {
-        let policy = &self.context.config.policy;
-        match hand_back(policy.strategy.kind(), self.delivery.ledger.redeliveries, policy.delivery_limit) {
-            HandBack::Nack => self.settler.nack(),
-            HandBack::Reject => self.settler.requeue(),
-        }
+        hand_back(&self.context, &self.delivery, &self.settler)
     }
 }
 

@@ -8,11 +8,9 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::clock;
-use crate::consume::attempt::Unacked;
-use crate::consume::delivery::{self, GivenBack, Left};
-use crate::consume::hold::Held;
-use crate::consume::inbox::{Fingerprint as _, Inbox, QueueIndex, Rules, Ticket};
-use crate::consume::uncopied::Uncopied;
+use crate::consume::attempt::{ComesAgain, Slot, attempt};
+use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
+use crate::consume::unacked::{Held, Unacked};
 use crate::random::random;
 
 /// Holds what all queues of this process have delivered, and runs the handlers.
@@ -215,7 +213,7 @@ impl Intake {
             } else {
                 (self.aborted.clone(), None)
             };
-            let slot = Slot { intake: self.clone(), ticket: Some(ticket), ordered, has_run: false };
+            let slot = TakenSlot { intake: self.clone(), ticket: Some(ticket), ordered, has_run: false };
             tokio::spawn(run(unacked, slot, aborted));
         }
         result
@@ -235,27 +233,24 @@ fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
 }
 
 /// The slot is free again when this ends.
-async fn run(unacked: Unacked, mut slot: Slot, aborted: CancellationToken) {
+async fn run(unacked: Unacked, mut slot: TakenSlot, aborted: CancellationToken) {
     slot.has_run = true;
     // Its channel may have been lost before this task runs for the first time.
     if aborted.is_cancelled() {
         return;
     }
-    let left = tokio::select! {
+    let held = tokio::select! {
         biased;
-        left = delivery::run(unacked, |given_back| slot.handler_ended(given_back)) => left,
+        held = attempt(unacked, &slot) => held,
         () = aborted.cancelled() => None,
     };
-    match left {
-        Some(Left::Waiting(held)) => slot.hold(held),
-        Some(Left::Uncopied(unacked, Uncopied::HandBack)) => slot.hand_back(&unacked),
-        Some(Left::Uncopied(unacked, _)) => slot.requeue(&unacked),
-        None => {}
+    if let Some(held) = held {
+        slot.hold(held);
     }
 }
 
-/// A handler's slot. It is free again however the handler's task ends.
-struct Slot {
+/// A handler's slot in the inbox. It is free again however the handler's task ends.
+struct TakenSlot {
     intake: Arc<Intake>,
     ticket: Option<Ticket>,
     /// The queue, if it is ordered.
@@ -264,38 +259,33 @@ struct Slot {
     has_run: bool,
 }
 
-impl Slot {
-    /// The handler has ended; its delivery is not settled yet. `given_back` tells of one that goes back to the queue.
-    fn handler_ended(&self, given_back: Option<GivenBack>) {
+impl Slot for TakenSlot {
+    fn handler_ended(&self, comes_again: Option<ComesAgain>) {
         if let Some(ticket) = &self.ticket {
             self.intake.change(|inbox, now| {
                 inbox.handler_ended(ticket, now);
-                match given_back {
-                    Some(GivenBack { fingerprint, is_counted: true }) => inbox.requeue(ticket, fingerprint),
-                    Some(GivenBack { fingerprint, is_counted: false }) => inbox.wait_in_queue(ticket, fingerprint),
-                    None => {}
+                if let Some(comes_again) = comes_again {
+                    expect(inbox, ticket, &comes_again);
                 }
             });
         }
     }
 
-    /// The delivery goes back, and counts, because a handler has seen it: if its copies are never confirmed, the broker dead-letters it at
-    /// the delivery limit.
-    fn requeue(self, unacked: &Unacked) {
+    fn goes_back(&self, comes_again: ComesAgain) {
         if let Some(ticket) = &self.ticket {
-            self.intake.change(|inbox, _| inbox.requeue(ticket, unacked.delivery.fingerprint()));
+            self.intake.change(|inbox, _| expect(inbox, ticket, &comes_again));
         }
-        unacked.settler.requeue();
     }
+}
 
-    /// The delivery goes back without a count of the broker's (4.3), because that would exceed its limit.
-    fn hand_back(self, unacked: &Unacked) {
-        if let Some(ticket) = &self.ticket {
-            self.intake.change(|inbox, _| inbox.wait_in_queue(ticket, unacked.delivery.fingerprint()));
-        }
-        unacked.hand_back();
+fn expect(inbox: &mut Inbox<Unacked>, ticket: &Ticket, ComesAgain { fingerprint, is_counted }: &ComesAgain) {
+    match is_counted {
+        true => inbox.requeue(ticket, *fingerprint),
+        false => inbox.wait_in_queue(ticket, *fingerprint),
     }
+}
 
+impl TakenSlot {
     /// The delivery stays in this process until its next attempt. A service that is stopping makes none, and hands it back.
     fn hold(mut self, held: Held) {
         let (intake, due) = (&self.intake, held.due);
@@ -331,7 +321,7 @@ fn hand_back_last(unacked: &Unacked) {
     }
 }
 
-impl Drop for Slot {
+impl Drop for TakenSlot {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!("rehop itself panicked while handling a message, which stays unacked; please report this");

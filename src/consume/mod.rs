@@ -1,4 +1,5 @@
-//! From a delivery to its settlement.
+//! From a delivery to its settlement. Four files tell it, in this order: [`session`] takes deliveries, [`intake`] starts their handlers,
+//! [`attempt`] runs one and decides, and [`settle`] settles.
 
 mod account;
 pub(crate) mod ack_timeout;
@@ -6,12 +7,10 @@ pub(crate) mod attempt;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod copy_deadline;
-pub(crate) mod delivery;
 mod failure_counts;
 pub(crate) mod failure_log;
 mod fingerprint;
 mod hand_back;
-pub(crate) mod hold;
 pub(crate) mod inbox;
 pub(crate) mod intake;
 pub(crate) mod receipts;
@@ -19,5 +18,6 @@ pub(crate) mod session;
 pub(crate) mod settle;
 pub(crate) mod settler;
 pub(crate) mod summary;
+pub(crate) mod unacked;
 pub(crate) mod uncopied;
 pub(crate) mod worker;

@@ -1,151 +1,86 @@
-//! Carries a settlement out: the copy first, then the ack.
+//! Settles a delivery as was decided: the copy first, then the ack.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::broker::lane::Outgoing;
 use crate::clock;
-use crate::consume::attempt::Attempt;
-use crate::consume::copy::{PreparedCopy, Settlement};
+use crate::consume::attempt::{Attempt, ComesAgain, Slot};
+use crate::consume::copy::PreparedCopy;
 use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
+use crate::consume::hand_back::hand_back;
+use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settler::Settler;
-use crate::consume::uncopied::{Uncopied, when_impossible, when_late};
+use crate::consume::uncopied::{GivenUp, Uncopied, uncopied};
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
-
-/// How a delivery was settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settled {
-    /// With this outcome. Its ack, reject or nack is queued for the broker.
-    Done(Outcome),
-    /// Not with its outcome. The intake returns it, unless its channel is gone.
-    GivenUp(GivenUp),
-}
-
-/// Why a delivery was not settled with its outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GivenUp {
-    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
-    Late(Uncopied),
-    /// The broker accepts no copy of the message, and would perhaps not park it if it were dead-lettered.
-    Unpublishable,
-    /// The channel was gone. The broker has the message again.
-    Lost,
-}
-
-impl GivenUp {
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Late(_) => "the broker did not confirm the copy in time",
-            Self::Unpublishable => "the broker accepts no copy",
-            Self::Lost => "the channel was gone",
-        }
-    }
-
-    /// What to do about it, and what happens otherwise.
-    pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
-        match (self, counts_deliveries) {
-            (Self::Lost, _) => "",
-            (Self::Unpublishable, true) => {
-                "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
-                 dead-letter exchange"
-            }
-            (Self::Unpublishable, false) => {
-                "; an earlier line says why. This queue counts no deliveries, so the handler runs again each time"
-            }
-            (Self::Late(_), true) => {
-                "; if the broker refuses copies, an earlier line says why: repair that, because the message comes to its delivery limit"
-            }
-            (Self::Late(_), false) => {
-                "; if the broker refuses copies, an earlier line says why: repair that, because this queue counts no deliveries, so the \
-                 handler runs again each time"
-            }
-        }
-    }
-
-    const fn error_type(self) -> &'static str {
-        match self {
-            Self::Late(_) => "timeout",
-            Self::Unpublishable => "unpublishable",
-            Self::Lost => "channel_closed",
-        }
-    }
-}
-
-/// What became of a copy.
-enum Sent {
-    Confirmed,
-    /// It was not confirmed, and may exist.
-    GivenUp(GivenUp),
-    /// The broker accepts no copy of this message.
-    Impossible,
-}
 
 /// How long to pause before requeueing a message that can be neither copied nor safely dead-lettered.
 pub(crate) const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Attempt {
-    /// Carries a settlement out. The copy is confirmed before the original is acked, so a crash between the two makes a
+    /// Settles the delivery, and returns the outcome. The copy is confirmed before the original is acked, so a crash between the two makes a
     /// duplicate, not a loss.
-    pub(crate) async fn settle(&self, settlement: Settlement) -> Settled {
-        let (has_copy, outcome) = (settlement.copy.is_some(), settlement.outcome);
+    ///
+    /// # Errors
+    ///
+    /// Why the delivery was not settled with its outcome. Then it has gone back to its queue, unless the broker has it again anyway.
+    pub(crate) async fn settle(
+        &self,
+        outcome: Outcome,
+        copy: Option<PreparedCopy>,
+        slot: &(impl Slot + Sync),
+    ) -> Result<Outcome, GivenUp> {
+        let has_copy = copy.is_some();
         // Before the copy too: a copy whose original is not settled soon may become a duplicate.
         self.context.settleable().await;
-        if let Some(copy) = settlement.copy {
+        if let Some(copy) = copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
-            let if_late = self.when_late(outcome);
-            match Box::pin(self.send_copy(copy, if_late)).await {
-                Sent::Confirmed => {}
-                Sent::GivenUp(GivenUp::Late(Uncopied::DeadLetter)) => return Box::pin(self.dead_letter(outcome)).await,
-                Sent::GivenUp(why) => {
-                    // A requeue settles the delivery too, so it also waits until settling is allowed.
-                    self.context.settleable().await;
-                    return Settled::GivenUp(why);
-                }
-                Sent::Impossible => return Box::pin(self.settle_uncopied()).await,
+            if let Err(why) = Box::pin(self.publish(copy, outcome)).await {
+                return Box::pin(self.settle_uncopied(why, outcome, slot)).await;
             }
+            self.context.settleable().await;
         }
-        self.context.settleable().await;
         match outcome {
-            Outcome::Requeue => self.requeue(),
+            Outcome::Requeue => self.recorded("reject", || self.settler.requeue(), outcome),
             // Without a copy, the broker keeps the message until the wait is over.
             Outcome::Wait(_) if !has_copy => self.recorded("nack", || self.settler.nack(), outcome),
             _ => self.recorded("ack", || self.settler.ack(), outcome),
         }
     }
 
-    fn requeue(&self) -> Settled {
-        self.recorded("reject", || self.settler.requeue(), Outcome::Requeue)
-    }
-
     /// Settles, with a span and a metric.
-    fn recorded(&self, operation: &'static str, act: impl FnOnce() -> bool, outcome: Outcome) -> Settled {
+    fn recorded(
+        &self,
+        operation: &'static str,
+        act: impl FnOnce() -> bool,
+        outcome: Outcome,
+    ) -> Result<Outcome, GivenUp> {
         let context = &self.context;
         let span = context.tracer.client(&self.chain, &self.span, operation, &context.config.queue);
         let started = clock::now();
-        let settled = act();
-        let error_type = (!settled).then_some("channel_closed");
+        let is_lost = !act();
+        let error_type = is_lost.then_some(GivenUp::Lost.error_type());
         context.metrics.operated(operation, clock::elapsed(started), error_type);
         if let Some(error_type) = error_type {
             span.failed(error_type, format!("the channel was closed before the {operation}"));
-            return Settled::GivenUp(GivenUp::Lost);
+            return Err(GivenUp::Lost);
         }
-        Settled::Done(outcome)
+        Ok(outcome)
     }
 
-    async fn send_copy(&self, copy: PreparedCopy, if_late: Uncopied) -> Sent {
+    /// Publishes the copy and returns when the broker has confirmed it. A copy that is given up may exist.
+    async fn publish(&self, copy: PreparedCopy, outcome: Outcome) -> Result<(), GivenUp> {
         let PreparedCopy { outgoing, bare, destination } = copy;
-        match (self.send(outgoing, &destination, if_late).await, bare) {
-            (Sent::Impossible, Some(bare)) => self.send(bare, &destination, if_late).await,
-            (sent, _) => sent,
+        match (self.publish_one(outgoing, &destination, outcome).await, bare) {
+            (Err(GivenUp::Unpublishable), Some(bare)) => self.publish_one(bare, &destination, outcome).await,
+            (result, _) => result,
         }
     }
 
-    async fn send(&self, outgoing: Arc<Outgoing>, destination: &str, if_late: Uncopied) -> Sent {
+    async fn publish_one(&self, copy: Arc<Outgoing>, destination: &str, outcome: Outcome) -> Result<(), GivenUp> {
         if self.settler.is_lost() {
-            // Otherwise the slot would be free before the session ends, and in an ordered queue the next message would start.
-            self.settler.lost.cancelled().await;
-            return Sent::GivenUp(GivenUp::Lost);
+            return Err(GivenUp::Lost);
         }
         let context = &self.context;
         let span = context.tracer.client(&self.chain, &self.span, "send", destination);
@@ -154,38 +89,23 @@ impl Attempt {
         let published = tokio::select! {
             biased;
             () = self.settler.lost.cancelled() => Err(GivenUp::Lost),
-            () = self.late(if_late) => Err(GivenUp::Late(if_late)),
-            published = context.publisher.publish(outgoing) => Ok(published),
-        };
-        let error_type = match &published {
-            Err(given_up) => Some(given_up.error_type()),
-            Ok(Err(_)) => Some("unpublishable"),
-            Ok(Ok(())) => None,
-        };
-        context.metrics.sent(destination, clock::elapsed(started), error_type);
-        match published {
-            Ok(Ok(())) => Sent::Confirmed,
-            Ok(Err(error)) => {
+            () = self.late(outcome) => Err(GivenUp::Late),
+            published = context.publisher.publish(copy) => published.map_err(|error| {
                 tracing::error!(queue = %context.config.queue, chain = &*self.chain.id, %error, "the message cannot be copied");
-                span.failed("unpublishable", error.to_string());
-                Sent::Impossible
-            }
-            Err(given_up) => {
-                span.failed(given_up.error_type(), given_up.text().to_owned());
-                Sent::GivenUp(given_up)
-            }
+                span.failed(GivenUp::Unpublishable.error_type(), error.to_string());
+                GivenUp::Unpublishable
+            }),
+        };
+        context.metrics.sent(destination, clock::elapsed(started), published.err().map(GivenUp::error_type));
+        if let Err(why @ (GivenUp::Late | GivenUp::Lost)) = published {
+            span.failed(why.error_type(), why.text().to_owned());
         }
-    }
-
-    fn when_late(&self, outcome: Outcome) -> Uncopied {
-        let config = &self.context.config;
-        let redeliveries = self.context.contract.redeliveries_of(&self.delivery);
-        when_late(outcome, config.declare, config.order.is_kept(), redeliveries, config.policy.delivery_limit)
+        published
     }
 
     /// Returns when the confirm of a copy is not awaited any longer.
-    async fn late(&self, if_late: Uncopied) {
-        if if_late == Uncopied::Stay {
+    async fn late(&self, outcome: Outcome) {
+        if self.uncopied(GivenUp::Late, outcome) == Uncopied::Stay {
             return std::future::pending().await;
         }
         let publishing = &self.context.publishing;
@@ -197,33 +117,55 @@ impl Attempt {
         }
     }
 
-    /// Settles a message of which the broker accepts no copy.
-    async fn settle_uncopied(&self) -> Settled {
+    fn uncopied(&self, why: GivenUp, outcome: Outcome) -> Uncopied {
         let config = &self.context.config;
-        match when_impossible(config.declare, config.order.is_kept()) {
-            Uncopied::DeadLetter => self.dead_letter(Outcome::Park(Reason::Unpublishable)).await,
-            Uncopied::Requeue => {
-                tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
-                self.context.settleable().await;
-                Settled::GivenUp(GivenUp::Unpublishable)
-            }
-            Uncopied::HandBack | Uncopied::Stay => {
-                self.settler.lost.cancelled().await;
-                Settled::GivenUp(GivenUp::Lost)
-            }
-        }
+        let redeliveries = self.context.contract.redeliveries_of(&self.delivery);
+        uncopied(why, outcome, config.declare, config.order.is_kept(), redeliveries, config.policy.delivery_limit)
     }
 
-    async fn dead_letter(&self, outcome: Outcome) -> Settled {
+    /// Settles a delivery whose copy was given up.
+    async fn settle_uncopied(
+        &self,
+        why: GivenUp,
+        outcome: Outcome,
+        slot: &(impl Slot + Sync),
+    ) -> Result<Outcome, GivenUp> {
+        let is_unpublishable = why == GivenUp::Unpublishable;
+        let is_counted = match self.uncopied(why, outcome) {
+            Uncopied::DeadLetter if is_unpublishable => {
+                return self.dead_letter(Outcome::Park(Reason::Unpublishable)).await;
+            }
+            Uncopied::DeadLetter => return self.dead_letter(outcome).await,
+            Uncopied::Stay => return self.leave().await,
+            Uncopied::Requeue => true,
+            Uncopied::HandBack => false,
+        };
+        if is_unpublishable {
+            tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
+        }
+        self.context.settleable().await;
+        slot.goes_back(ComesAgain { fingerprint: self.delivery.fingerprint(), is_counted });
+        match is_counted {
+            true => self.settler.requeue(),
+            false => hand_back(&self.context, &self.delivery, &self.settler),
+        };
+        Err(why)
+    }
+
+    /// Leaves the delivery to the end of its session. Its slot stays taken until then: in an ordered queue the next message would start.
+    async fn leave(&self) -> Result<Outcome, GivenUp> {
+        self.settler.lost.cancelled().await;
+        Err(GivenUp::Lost)
+    }
+
+    async fn dead_letter(&self, outcome: Outcome) -> Result<Outcome, GivenUp> {
         self.context.settleable().await;
         let settled = self.recorded("reject", || self.settler.dead_letter(), outcome);
         // The next message of its line must not start while the broker may still bring this one back.
         if self.context.config.order.is_kept() && !self.settler.is_carried_out().await {
-            // Otherwise the slot would be free before the session ends the whole line.
-            self.settler.lost.cancelled().await;
-            return Settled::GivenUp(GivenUp::Lost);
+            return self.leave().await;
         }
-        if let Settled::Done(_) = settled {
+        if settled.is_ok() {
             let (queue, chain) = (&self.context.config.queue, &*self.chain.id);
             tracing::warn!(
                 %queue, chain,
@@ -231,26 +173,5 @@ impl Attempt {
             );
         }
         settled
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_that_is_not_settled_has_a_reason_and_an_advice_unless_the_broker_has_it_again() {
-        for (why, text, error_type) in [
-            (GivenUp::Late(Uncopied::Requeue), "the broker did not confirm the copy in time", "timeout"),
-            (GivenUp::Unpublishable, "the broker accepts no copy", "unpublishable"),
-        ] {
-            assert_eq!((why.text(), why.error_type()), (text, error_type));
-            let [counting, other] = [true, false].map(|counts_deliveries| why.advice(counts_deliveries));
-            assert!(counting.contains("its delivery limit") && !counting.contains("each time"), "{counting}");
-            assert!(other.contains("counts no deliveries") && other.ends_with("runs again each time"), "{other}");
-        }
-        let lost = GivenUp::Lost;
-        assert_eq!((lost.text(), lost.error_type()), ("the channel was gone", "channel_closed"));
-        assert_eq!([true, false].map(|counts_deliveries| lost.advice(counts_deliveries)), [""; 2]);
     }
 }

@@ -3,6 +3,56 @@
 use crate::retry::outcome::Outcome;
 use crate::settings::Declare;
 
+/// Why a delivery was not settled as was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
+    Late,
+    /// The broker accepts no copy of the message, and would perhaps not park it if it were dead-lettered.
+    Unpublishable,
+    /// The channel was gone. The broker has the message again.
+    Lost,
+}
+
+impl GivenUp {
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Late => "the broker did not confirm the copy in time",
+            Self::Unpublishable => "the broker accepts no copy",
+            Self::Lost => "the channel was gone",
+        }
+    }
+
+    /// What to do about it, and what happens otherwise.
+    pub(crate) const fn advice(self, counts_deliveries: bool) -> &'static str {
+        match (self, counts_deliveries) {
+            (Self::Lost, _) => "",
+            (Self::Unpublishable, true) => {
+                "; an earlier line says why. Past its delivery limit, the broker dead-letters it, or deletes it if the queue has no \
+                 dead-letter exchange"
+            }
+            (Self::Unpublishable, false) => {
+                "; an earlier line says why. This queue counts no deliveries, so the handler runs again each time"
+            }
+            (Self::Late, true) => {
+                "; if the broker refuses copies, an earlier line says why: repair that, because the message comes to its delivery limit"
+            }
+            (Self::Late, false) => {
+                "; if the broker refuses copies, an earlier line says why: repair that, because this queue counts no deliveries, so the \
+                 handler runs again each time"
+            }
+        }
+    }
+
+    pub(crate) const fn error_type(self) -> &'static str {
+        match self {
+            Self::Late => "timeout",
+            Self::Unpublishable => "unpublishable",
+            Self::Lost => "channel_closed",
+        }
+    }
+}
+
 /// How the delivery is settled, or that it is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Uncopied {
@@ -18,20 +68,11 @@ pub(crate) enum Uncopied {
     Stay,
 }
 
-/// The broker accepts no copy of the message.
-pub(crate) fn when_impossible(declare: Declare, is_ordered: bool) -> Uncopied {
-    match (declare, is_ordered) {
-        (Declare::Own, _) => Uncopied::DeadLetter,
-        (Declare::Existing, false) => Uncopied::Requeue,
-        // Alone it would be overtaken.
-        (Declare::Existing, true) => Uncopied::Stay,
-    }
-}
-
-/// The copy is not confirmed, and the ack timeout is nearly over. `redeliveries` is the broker's count, if it counts.
+/// How a delivery is settled whose copy is given up, for this reason. `redeliveries` is the broker's count, if it counts.
 ///
 /// What was to be parked is left to the broker, if that parks it: no handler runs again, and nothing behind it has to wait.
-pub(crate) fn when_late(
+pub(crate) fn uncopied(
+    why: GivenUp,
     outcome: Outcome,
     declare: Declare,
     is_ordered: bool,
@@ -39,14 +80,18 @@ pub(crate) fn when_late(
     delivery_limit: u32,
 ) -> Uncopied {
     let is_at_limit = || redeliveries.is_some_and(|count| count >= delivery_limit);
-    match (outcome, declare) {
-        (Outcome::Park(_), Declare::Own) => Uncopied::DeadLetter,
-        // Others would overtake it.
+    match (why, outcome, declare) {
+        // The broker has it again, or soon will.
+        (GivenUp::Lost, ..) => Uncopied::Stay,
+        (GivenUp::Unpublishable, _, Declare::Own) | (GivenUp::Late, Outcome::Park(_), Declare::Own) => {
+            Uncopied::DeadLetter
+        }
+        // Alone it would be overtaken.
         _ if is_ordered => Uncopied::Stay,
         // The queue may have no dead-letter exchange: past the limit the broker would delete the message. 3.10 and 4.0 count every return, so
         // there nothing could prevent it.
-        (_, Declare::Existing) if is_at_limit() => Uncopied::HandBack,
-        _ => Uncopied::Requeue,
+        (GivenUp::Late, _, Declare::Existing) if is_at_limit() => Uncopied::HandBack,
+        (GivenUp::Late | GivenUp::Unpublishable, ..) => Uncopied::Requeue,
     }
 }
 
@@ -61,20 +106,26 @@ mod tests {
     const WAIT: Outcome = Outcome::Wait(Duration::from_secs(1));
     const LIMIT: u32 = 10;
 
+    fn late(outcome: Outcome, declare: Declare, is_ordered: bool, redeliveries: Option<u32>) -> Uncopied {
+        uncopied(GivenUp::Late, outcome, declare, is_ordered, redeliveries, LIMIT)
+    }
+
     #[test]
     fn what_cannot_be_copied_is_dead_lettered_only_where_it_is_known_to_be_parked_and_is_not_overtaken() {
-        assert_eq!(
-            [false, true].map(|is_ordered| when_impossible(Declare::Own, is_ordered)),
-            [Uncopied::DeadLetter; 2]
-        );
-        assert_eq!(when_impossible(Declare::Existing, false), Uncopied::Requeue);
-        assert_eq!(when_impossible(Declare::Existing, true), Uncopied::Stay);
+        for (outcome, count) in [(PARK, Some(0)), (WAIT, Some(0)), (WAIT, Some(LIMIT)), (WAIT, None)] {
+            let impossible = |declare| {
+                [false, true]
+                    .map(|is_ordered| uncopied(GivenUp::Unpublishable, outcome, declare, is_ordered, count, LIMIT))
+            };
+            assert_eq!(impossible(Declare::Own), [Uncopied::DeadLetter; 2]);
+            assert_eq!(impossible(Declare::Existing), [Uncopied::Requeue, Uncopied::Stay]);
+        }
     }
 
     #[test]
     fn what_could_not_be_parked_in_time_is_parked_by_the_broker_and_what_could_not_wait_comes_again() {
         for count in [0, LIMIT] {
-            let late = |outcome| when_late(outcome, Declare::Own, false, Some(count), LIMIT);
+            let late = |outcome| late(outcome, Declare::Own, false, Some(count));
             assert_eq!(late(PARK), Uncopied::DeadLetter);
             assert_eq!(late(WAIT), Uncopied::Requeue, "at the limit the broker parks it");
         }
@@ -83,7 +134,7 @@ mod tests {
     #[test]
     fn nothing_of_an_ordered_queue_comes_again_alone() {
         for count in [0, LIMIT] {
-            let late = |outcome, declare| when_late(outcome, declare, true, Some(count), LIMIT);
+            let late = |outcome, declare| late(outcome, declare, true, Some(count));
             assert_eq!(late(PARK, Declare::Own), Uncopied::DeadLetter);
             assert_eq!(late(WAIT, Declare::Own), Uncopied::Stay);
             assert_eq!([PARK, WAIT].map(|outcome| late(outcome, Declare::Existing)), [Uncopied::Stay; 2]);
@@ -93,10 +144,33 @@ mod tests {
     #[test]
     fn a_message_of_an_existing_queue_is_not_rejected_past_the_limit_because_its_copy_is_late() {
         for outcome in [PARK, WAIT] {
-            let late = |count| when_late(outcome, Declare::Existing, false, count, LIMIT);
+            let late = |count| late(outcome, Declare::Existing, false, count);
             assert_eq!([0, LIMIT - 1].map(|count| late(Some(count))), [Uncopied::Requeue; 2]);
             assert_eq!([LIMIT, u32::MAX].map(|count| late(Some(count))), [Uncopied::HandBack; 2]);
             assert_eq!(late(None), Uncopied::Requeue, "a queue that counts nothing has no limit");
         }
+    }
+
+    #[test]
+    fn what_the_broker_has_again_is_left_alone() {
+        for declare in [Declare::Own, Declare::Existing] {
+            assert_eq!(uncopied(GivenUp::Lost, PARK, declare, false, Some(0), LIMIT), Uncopied::Stay);
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_not_settled_has_a_reason_and_an_advice_unless_the_broker_has_it_again() {
+        for (why, text, error_type) in [
+            (GivenUp::Late, "the broker did not confirm the copy in time", "timeout"),
+            (GivenUp::Unpublishable, "the broker accepts no copy", "unpublishable"),
+        ] {
+            assert_eq!((why.text(), why.error_type()), (text, error_type));
+            let [counting, other] = [true, false].map(|counts_deliveries| why.advice(counts_deliveries));
+            assert!(counting.contains("its delivery limit") && !counting.contains("each time"), "{counting}");
+            assert!(other.contains("counts no deliveries") && other.ends_with("runs again each time"), "{other}");
+        }
+        let lost = GivenUp::Lost;
+        assert_eq!((lost.text(), lost.error_type()), ("the channel was gone", "channel_closed"));
+        assert_eq!([true, false].map(|counts_deliveries| lost.advice(counts_deliveries)), [""; 2]);
     }
 }

@@ -1,7 +1,7 @@
 //! The queue that a message was consumed from.
 
 use crate::failure::Failure;
-use crate::retry::decision::{Decision, decide};
+use crate::retry::decision::{Decision, Limits, decide};
 use crate::retry::ledger::Ledger;
 use crate::retry::policy::RetryPolicy;
 use crate::timestamp::Timestamp;
@@ -18,10 +18,9 @@ impl Source {
     /// Whether a transient failure at this time would end the chain.
     pub(crate) fn is_last_attempt(&self, ledger: &Ledger, now: Timestamp) -> bool {
         let failed = Err(Failure::transient("asks for no delay"));
-        !matches!(
-            decide(&self.policy, ledger, &failed, now, None, Draw::MIDDLE),
-            Decision::Requeue | Decision::Wait { .. }
-        )
+        let limits = || Limits { hold: None, lets_return: true };
+        let decision = decide(&self.policy, ledger, &failed, now, limits, Draw::MIDDLE);
+        !matches!(decision, Decision::Requeue | Decision::Again | Decision::Wait { .. })
     }
 }
 

@@ -55,13 +55,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What was chosen for a delivery.
+/// What was chosen for a delivery. Final, unless the headers of a copy turn out not to fit into a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Handled.
     Ack,
     /// Back to the head of the queue, counted by the broker.
     Requeue,
+    /// Another attempt at once, by this process, because the broker would forget what the process knows of a message that has waited in it.
+    Again,
     /// Away for `leg`, by this path; the whole wait is over at `due`. A defer spends neither an attempt nor a wait of the policy.
     Wait { path: Path, leg: Duration, due: Timestamp, is_defer: bool },
     /// To the parked queue.
@@ -70,16 +72,39 @@ pub(crate) enum Decision {
     Discard(Reason),
 }
 
+/// What bounds how a delivery may wait or come again, beside its policy and its ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// For how long this process may hold the delivery, if the queue's messages wait in it.
+    pub(crate) hold: Option<Hold>,
+    /// Whether the message's headers leave room in their frame for those that the broker adds to what it gives back. Otherwise nobody could
+    /// receive it again.
+    pub(crate) lets_return: bool,
+}
+
+/// For how long this process may hold a delivery, and what else bounds its returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// The longest delay that a handler may ask for now, by the settings.
+    pub(crate) asked: Duration,
+    /// The longest that the delivery may wait from now on so that its next attempt ends before the broker takes it back. `None`: not even an
+    /// attempt at once would. In an ordered queue the message would be overtaken if it went back alone, so there nothing bounds the wait, and
+    /// all that the queue holds is given up in time.
+    pub(crate) left: Option<Duration>,
+    /// How often the broker gave the message back. The ledger of a delivery that was held counts from its last wait.
+    pub(crate) redeliveries: Option<u32>,
+}
+
 /// Decides before an attempt. An expired message is not attempted. One whose wait is not over waits again: no tier was long enough
 /// for the whole wait, a binding of the ladder was missing, or the clock that began it runs ahead of this one. If the policy cannot
 /// make what is left of the wait, because it is not the policy that began it, the message is parked: no attempt comes early.
 ///
-/// `hold_for`: how long from now this process may hold the message. `None` if the queue's messages do not wait in the process.
+/// `limits` are asked for only if the message may have to wait.
 pub(crate) fn decide_before(
     policy: &RetryPolicy,
     ledger: &Ledger,
     now: Timestamp,
-    hold_for: Option<Duration>,
+    limits: impl FnOnce() -> Limits,
 ) -> Option<Decision> {
     if is_expired_at(ledger, now) {
         return Some(end(policy.on_expired, Reason::Expired));
@@ -87,26 +112,39 @@ pub(crate) fn decide_before(
     let due = ledger.wait_unfinished.filter(|due| *due > now)?;
     // The clock may have been put back since the message arrived. That makes no wait longer.
     let due = ledger.wait.map_or(due, |wait| due.min(now + wait.left()));
-    let Some(Route { path, leg, total }) = route_asked(policy, due.since(now), hold_for) else {
+    let limits = limits();
+    let Some(Route { path, leg, total }) = route_asked(policy, due.since(now), limits.hold) else {
         return Some(Decision::Park(Reason::DelayTooLong));
     };
     Some(if is_expired_at(ledger, now + total) {
         end(policy.on_expired, Reason::Expired)
     } else {
-        Decision::Wait { path, leg, due, is_defer: false }
+        within(limits, policy, Decision::Wait { path, leg, due, is_defer: false }, now)
     })
 }
 
-/// Decides after an attempt, or after a body that did not decode. `hold_for` is as in [`decide_before`].
+/// Decides after an attempt, or after a body that did not decode. `limits` are asked for only after a failure.
 pub(crate) fn decide(
     policy: &RetryPolicy,
     ledger: &Ledger,
     result: &Result<(), Failure>,
     now: Timestamp,
-    hold_for: Option<Duration>,
+    limits: impl FnOnce() -> Limits,
     draw: Draw,
 ) -> Decision {
     let Err(failure) = result else { return Decision::Ack };
+    let limits = limits();
+    within(limits, policy, decide_failed(policy, ledger, failure, now, limits.hold, draw), now)
+}
+
+fn decide_failed(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    failure: &Failure,
+    now: Timestamp,
+    hold: Option<Hold>,
+    draw: Draw,
+) -> Decision {
     let treatment = match failure.kind() {
         Kind::Undecodable => return Decision::Park(Reason::Undecodable),
         Kind::Unclassified => policy.errors.get(failure.class()).copied().unwrap_or(Treatment::Transient),
@@ -124,7 +162,7 @@ pub(crate) fn decide(
             end(policy.on_expired, Reason::Expired)
         }
         Treatment::Defer if failure.retry_after().is_some() => {
-            defer(policy, ledger, failure.retry_after().unwrap_or_default(), now, hold_for, draw)
+            defer(policy, ledger, failure.retry_after().unwrap_or_default(), now, hold, draw)
         }
         Treatment::Transient | Treatment::Requeue | Treatment::Defer
             if immediate_is_left && failure.retry_after().is_none() =>
@@ -132,18 +170,40 @@ pub(crate) fn decide(
             Decision::Requeue
         }
         Treatment::Transient | Treatment::Requeue | Treatment::Defer => {
-            wait(policy, ledger, failure.retry_after(), now, hold_for, draw)
+            wait(policy, ledger, failure.retry_after(), now, hold, draw)
         }
     }
 }
 
+/// The decision, or what takes its place where this delivery cannot be held, or its message not be received again.
+fn within(limits: Limits, policy: &RetryPolicy, decision: Decision, now: Timestamp) -> Decision {
+    let decision = match (limits.hold, decision) {
+        (Some(hold), Decision::Requeue) if hold.has_time_for(Duration::ZERO) => Decision::Again,
+        (Some(hold), Decision::Wait { path: Path::Hold, due, .. }) if hold.has_time_for(due.since(now)) => decision,
+        (Some(hold), Decision::Requeue | Decision::Wait { path: Path::Hold, .. }) => start_again(policy, hold),
+        (_, other) => other,
+    };
+    match decision {
+        Decision::Requeue | Decision::Wait { path: Path::Return, .. } if !limits.lets_return => {
+            Decision::Park(Reason::Unpublishable)
+        }
+        other => other,
+    }
+}
+
 /// Decides on a message that cannot wait in this process for as long as it should. It goes back to its queue and starts again, if the
-/// broker has counted fewer `redeliveries` than the limit. Otherwise it is parked: what is not counted would come again without end, and
-/// past the limit the broker would delete it if the queue has no dead-letter exchange.
-pub(crate) fn give_back(policy: &RetryPolicy, redeliveries: Option<u32>) -> Decision {
-    match redeliveries {
+/// broker has counted fewer returns than the limit. Otherwise it is parked: what is not counted would come again without end, and past the
+/// limit the broker would delete it if the queue has no dead-letter exchange.
+fn start_again(policy: &RetryPolicy, hold: Hold) -> Decision {
+    match hold.redeliveries {
         Some(count) if count < policy.delivery_limit => Decision::Requeue,
         _ => Decision::Park(Reason::Exhausted),
+    }
+}
+
+impl Hold {
+    fn has_time_for(self, delay: Duration) -> bool {
+        self.left.is_some_and(|left| delay <= left)
     }
 }
 
@@ -152,7 +212,7 @@ fn wait(
     ledger: &Ledger,
     asked: Option<Duration>,
     now: Timestamp,
-    hold_for: Option<Duration>,
+    hold: Option<Hold>,
     draw: Draw,
 ) -> Decision {
     if is_canary(ledger) {
@@ -163,8 +223,8 @@ fn wait(
     };
     let route = match asked {
         Some(asked) => {
-            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold_for), draw);
-            route_asked(policy, jittered, hold_for)
+            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
+            route_asked(policy, jittered, hold)
         }
         None => policy.strategy.route(policy.jitter.of_policy(*delay, range(policy, ledger), draw)),
     };
@@ -176,7 +236,7 @@ fn defer(
     ledger: &Ledger,
     asked: Duration,
     now: Timestamp,
-    hold_for: Option<Duration>,
+    hold: Option<Hold>,
     draw: Draw,
 ) -> Decision {
     if is_canary(ledger) {
@@ -185,11 +245,11 @@ fn defer(
     if ledger.defers >= policy.max_defers {
         return Decision::Park(Reason::DeferredTooOften);
     }
-    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold_for), draw);
-    let route = route_asked(policy, jittered, hold_for);
+    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
+    let route = route_asked(policy, jittered, hold);
     if route.is_some_and(|route| route.path == Path::Return) {
         // The broker counts what is returned to it, and nothing else would bound it.
-        return wait(policy, ledger, Some(asked), now, hold_for, draw);
+        return wait(policy, ledger, Some(asked), now, hold, draw);
     }
     away(policy, ledger, route, true, now)
 }
@@ -208,15 +268,15 @@ fn range(policy: &RetryPolicy, ledger: &Ledger) -> Range {
 
 /// The wait for a delay that was asked for. Where the strategy would hold the message for longer than this process may, that is on the
 /// ladder, if there is one.
-fn route_asked(policy: &RetryPolicy, delay: Duration, hold_for: Option<Duration>) -> Option<Route> {
+fn route_asked(policy: &RetryPolicy, delay: Duration, hold: Option<Hold>) -> Option<Route> {
     let route = policy.route_asked(delay)?;
-    let fits = route.path != Path::Hold || hold_for.is_none_or(|left| route.total <= left);
+    let fits = route.path != Path::Hold || hold.is_none_or(|hold| route.total <= hold.asked);
     if fits { Some(route) } else { policy.used_ladder()?.route(delay) }
 }
 
 /// The longest delay that jitter may make: it makes no wait too long that would not be.
-fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp, hold_for: Option<Duration>) -> Duration {
-    let held = hold_for.filter(|_| policy.used_ladder().is_none());
+fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp, hold: Option<Hold>) -> Duration {
+    let held = hold.filter(|_| policy.used_ladder().is_none()).map(|hold| hold.asked);
     let alive = ledger.deadline.map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
     [held, alive].into_iter().flatten().fold(policy.longest_wait(), Duration::min)
 }

@@ -29,7 +29,7 @@ impl Outcome {
     pub(crate) fn of(decision: Decision, now: Timestamp) -> Self {
         match decision {
             Decision::Ack => Self::Ack,
-            Decision::Requeue => Self::Requeue,
+            Decision::Requeue | Decision::Again => Self::Requeue,
             Decision::Wait { due, is_defer: false, .. } => Self::Wait(due.since(now)),
             Decision::Wait { due, is_defer: true, .. } => Self::Defer(due.since(now)),
             Decision::Park(reason) => Self::Park(reason),

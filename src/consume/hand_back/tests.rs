@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::inputs::inputs;
 use crate::message::Address;
 use crate::retry::backoff::Backoff;
-use crate::retry::decision::{Decision, decide};
+use crate::retry::decision::{Decision, Limits, decide};
 use crate::retry::policy::RetryPolicy;
 use crate::settings::RetrySettings;
 use crate::timestamp::Timestamp;
@@ -22,11 +22,11 @@ use crate::wire::Contract;
 
 #[test]
 fn a_delayed_retry_is_not_spent_on_a_hand_back_unless_the_delivery_limit_is_reached() {
-    let native = |redeliveries| hand_back(WaitStrategy::Native, redeliveries, 3);
+    let native = |redeliveries| manner(WaitStrategy::Native, redeliveries, 3);
     assert_eq!([None, Some(0), Some(2)].map(native), [HandBack::Reject; 3]);
     assert_eq!([Some(3), Some(4)].map(native), [HandBack::Nack; 2]);
     for other in [WaitStrategy::Tiers, WaitStrategy::InProcess] {
-        assert_eq!(hand_back(other, Some(0), 3), HandBack::Nack);
+        assert_eq!(manner(other, Some(0), 3), HandBack::Nack);
     }
 }
 
@@ -103,6 +103,7 @@ proptest! {
         ),
     ) {
         let limit = immediate + spare;
+        let limits = || Limits { hold: None, lets_return: true };
         let policy = policy(immediate, waits, limit);
         let now = Timestamp::from_millis(1_700_000_000_000);
         let address = Address { exchange: "".into(), routing_key: "orders".into() };
@@ -120,14 +121,14 @@ proptest! {
                     false
                 }
                 Event::HandedBack => {
-                    let manner = hand_back(WaitStrategy::Native, ledger.redeliveries, limit);
-                    prop_assert!(manner == HandBack::Reject || counts.counted == limit || stale.is_some());
-                    nacked += u32::from(manner == HandBack::Nack);
-                    manner == HandBack::Reject
+                    let by = manner(WaitStrategy::Native, ledger.redeliveries, limit);
+                    prop_assert!(by == HandBack::Reject || counts.counted == limit || stale.is_some());
+                    nacked += u32::from(by == HandBack::Nack);
+                    by == HandBack::Reject
                 }
                 Event::Fails => {
                     failed += 1;
-                    match decide(&policy, &ledger, &Err(Failure::transient("no")), now, None, Draw::MIDDLE) {
+                    match decide(&policy, &ledger, &Err(Failure::transient("no")), now, limits, Draw::MIDDLE) {
                         Decision::Requeue => true,
                         Decision::Wait { path: Path::Return, .. } => false,
                         Decision::Park(_) => {

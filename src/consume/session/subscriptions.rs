@@ -10,7 +10,7 @@ use lapin::options::BasicConsumeOptions;
 use super::{Session, WorkQueue};
 use crate::broker::client::Subscription;
 use crate::broker::declare::table;
-use crate::consume::attempt::Unacked;
+use crate::consume::unacked::Unacked;
 use crate::error::Error;
 use crate::topology::consumer_arguments;
 

@@ -24,13 +24,20 @@ fn ladder() -> Ladder {
     Ladder::new(after(100), 4, MAX_DELAY)
 }
 
+const NOT_HELD: Limits = Limits { hold: None, lets_return: true };
+
+/// This process may hold a delivery for as long as its message should wait.
+fn held(asked: Duration) -> Limits {
+    Limits { hold: Some(Hold { asked, left: Some(Duration::MAX), redeliveries: Some(0) }), ..NOT_HELD }
+}
+
 /// Nothing is random, and nothing is held, but where a test says so.
 fn decide(policy: &RetryPolicy, ledger: &Ledger, result: &Result<(), Failure>, now: Timestamp) -> Decision {
-    super::decide(policy, ledger, result, now, None, Draw::MIDDLE)
+    super::decide(policy, ledger, result, now, || NOT_HELD, Draw::MIDDLE)
 }
 
 fn decide_before(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp) -> Option<Decision> {
-    super::decide_before(policy, ledger, now, None)
+    super::decide_before(policy, ledger, now, || NOT_HELD)
 }
 
 fn policy(immediate: u32, delays: &[u64]) -> RetryPolicy {
@@ -89,7 +96,8 @@ fn a_native_wait_is_always_the_same_and_bounds_what_may_be_asked() {
 #[test]
 fn a_delay_that_is_asked_for_is_held_until_the_process_must_let_go_and_the_policys_own_always() {
     let policy = policy_of(wait::WaitStrategy::InProcess, 0, &[300]);
-    let decided = |failure| super::decide(&policy, &fresh(), &Err(failure), NOW, Some(after(200)), Draw::MIDDLE);
+    let limits = || held(after(200));
+    let decided = |failure| super::decide(&policy, &fresh(), &Err(failure), NOW, limits, Draw::MIDDLE);
     let held =
         |millis| Decision::Wait { path: Path::Hold, leg: after(millis), due: NOW + after(millis), is_defer: false };
     assert_eq!(decided(Failure::transient("no").after(after(200))), held(200));
@@ -98,7 +106,7 @@ fn a_delay_that_is_asked_for_is_held_until_the_process_must_let_go_and_the_polic
     let too_long = Failure::transient("no").after(MAX_DELAY + after(1));
     assert_eq!(decide(&policy, &fresh(), &Err(too_long), NOW), Decision::Park(Reason::DelayTooLong));
     let left = |millis| Ledger { wait_unfinished: Some(NOW + after(millis)), ..fresh() };
-    let decided_before = |ledger: Ledger| super::decide_before(&policy, &ledger, NOW, Some(after(200)));
+    let decided_before = |ledger: Ledger| super::decide_before(&policy, &ledger, NOW, limits);
     assert_eq!(decided_before(left(200)), Some(held(200)));
     assert_eq!(decided_before(left(201)), Some(Decision::Park(Reason::DelayTooLong)));
 }
@@ -367,7 +375,7 @@ fn check_jitter(strategy: WaitStrategy) {
         ledger,
         &Err(failure.clone()),
         NOW,
-        None,
+        || NOT_HELD,
         Draw::MIDDLE,
     ) {
         Decision::Wait { due, .. } => due.since(NOW).as_millis(),
@@ -438,6 +446,7 @@ proptest! {
                 prop_assert!(ledger.deadline.is_none_or(|deadline| NOW < deadline));
                 prop_assert_eq!(failure.retry_after(), None);
             }
+            Decision::Again => prop_assert!(false, "no process holds it"),
             Decision::Wait { leg, due, .. } => {
                 prop_assert!((ledger.hop as usize) < policy.delays.len());
                 prop_assert!(policy.strategy.tiers().any(|ttl| ttl == leg));
@@ -506,7 +515,7 @@ proptest! {
                     ledger = Ledger { attempts: ledger.attempt(), hop: ledger.hop + 1, ..fresh() };
                     now = due;
                 }
-                Decision::Ack | Decision::Park(_) | Decision::Discard(_) => break,
+                Decision::Ack | Decision::Again | Decision::Park(_) | Decision::Discard(_) => break,
             }
         }
         prop_assert!(asked.is_some() || attempts == policy.max_attempts());
@@ -529,13 +538,48 @@ fn a_canary_parks_instead_of_waiting_and_is_never_discarded_for_want_of_attempts
     assert_eq!(after(spent(replay(false), 1)), Decision::Discard(Reason::Exhausted));
 }
 
+/// Before and after an attempt alike.
 #[test]
-fn what_cannot_wait_here_goes_back_only_as_often_as_the_broker_counts_it_below_the_limit() {
-    let policy = policy(1, &[1_000]);
+fn what_cannot_be_held_goes_back_only_as_often_as_the_broker_counts_it_below_the_limit() {
+    let policy = policy_of(WaitStrategy::InProcess, 1, &[300]);
     let limit = policy.delivery_limit;
-    assert_eq!(give_back(&policy, Some(0)), Decision::Requeue);
-    assert_eq!(give_back(&policy, Some(limit - 1)), Decision::Requeue);
-    for redeliveries in [Some(limit), Some(u32::MAX), None] {
-        assert_eq!(give_back(&policy, redeliveries), Decision::Park(Reason::Exhausted));
+    let decided = |ledger: Ledger, left: Option<u64>, redeliveries| {
+        let hold = Some(Hold { asked: after(1_000), left: left.map(after), redeliveries });
+        let limits = || Limits { hold, ..NOT_HELD };
+        let unfinished = Ledger { wait_unfinished: Some(NOW + after(300)), ..fresh() };
+        let failed = super::decide(&policy, &ledger, &Err(Failure::transient("x")), NOW, limits, Draw::MIDDLE);
+        (failed, super::decide_before(&policy, &unfinished, NOW, limits).unwrap())
+    };
+    let waits = Decision::Wait { path: Path::Hold, leg: after(300), due: NOW + after(300), is_defer: false };
+    let used_up = || Ledger { redeliveries: Some(1), ..fresh() };
+    assert_eq!(decided(used_up(), Some(300), None), (waits, waits));
+    assert_eq!(decided(fresh(), Some(0), Some(limit - 1)), (Decision::Again, Decision::Requeue));
+    for (ledger, left) in [(used_up(), Some(299)), (used_up(), None), (fresh(), None)] {
+        for below in [0, limit - 1] {
+            let goes_back = (Decision::Requeue, Decision::Requeue);
+            assert_eq!(decided(ledger.clone(), left, Some(below)), goes_back, "{below} {left:?}");
+        }
+        for redeliveries in [Some(limit), Some(u32::MAX), None] {
+            let parked = Decision::Park(Reason::Exhausted);
+            assert_eq!(decided(ledger.clone(), left, redeliveries), (parked, parked), "{redeliveries:?} {left:?}");
+        }
     }
+}
+
+#[test]
+fn a_message_that_nobody_could_receive_again_is_parked_instead_of_given_back_and_may_wait_elsewhere() {
+    let full = |hold| Limits { hold, lets_return: false };
+    let decided = |policy: &RetryPolicy, ledger: &Ledger, hold| {
+        super::decide(policy, ledger, &Err(Failure::transient("x")), NOW, || full(hold), Draw::MIDDLE)
+    };
+    let parked = Decision::Park(Reason::Unpublishable);
+    let used_up = Ledger { redeliveries: Some(1), ..fresh() };
+    let native = policy_of(WaitStrategy::Native, 1, &[300]);
+    assert_eq!([&fresh(), &used_up].map(|ledger| decided(&native, ledger, None)), [parked; 2]);
+    assert_eq!(decided(&policy(1, &[100]), &fresh(), None), parked);
+    assert_eq!(decided(&policy(1, &[100]), &used_up, None), wait_of(100, 100));
+    let in_process = policy_of(WaitStrategy::InProcess, 1, &[300]);
+    let hold = Hold { asked: after(300), left: Some(after(300)), redeliveries: Some(0) };
+    assert_eq!(decided(&in_process, &fresh(), Some(hold)), Decision::Again, "it does not leave the process");
+    assert_eq!(decided(&in_process, &fresh(), Some(Hold { left: None, ..hold })), parked);
 }
