@@ -14,7 +14,7 @@ use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wire::Resting;
 
-/// A copy that is written and not sent yet.
+/// A copy that is written and not sent yet. Boxed where it is passed on, because most deliveries need none and their tasks should stay small.
 pub(crate) struct PreparedCopy {
     pub(crate) outgoing: Arc<Outgoing>,
     /// Published instead if the broker refuses that one: a parked copy without rehop's headers, if those of the message follow its body. A
@@ -32,7 +32,7 @@ impl Attempt {
         decision: Decision,
         failure: Option<&Failure>,
         since: Timestamp,
-    ) -> (Outcome, Option<PreparedCopy>) {
+    ) -> (Outcome, Option<Box<PreparedCopy>>) {
         match decision {
             Decision::Park(reason) => self.park(reason, failure, since),
             Decision::Wait { path: path @ (Path::Tier | Path::Ladder { .. } | Path::Delayed), leg, due, is_defer } => {
@@ -46,7 +46,7 @@ impl Attempt {
         }
     }
 
-    fn wait(&self, wait: Wait, is_defer: bool, failure: Option<&Failure>) -> (Outcome, Option<PreparedCopy>) {
+    fn wait(&self, wait: Wait, is_defer: bool, failure: Option<&Failure>) -> (Outcome, Option<Box<PreparedCopy>>) {
         let ledger = self.identified(self.delivery.ledger.waiting(failure, is_defer, wait.since));
         let trace = self.chain.headers(self.span.context());
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
@@ -71,12 +71,17 @@ impl Attempt {
         let write = move || context.contract.wait_copy(&delivery, &ledger, wait, &trace, room);
         let outgoing = Outgoing::new(exchange, routing_key, body, properties, write);
         let outgoing = if wait.path == Path::Delayed { outgoing.not_mandatory() } else { outgoing };
-        let copy = PreparedCopy { outgoing: Arc::new(outgoing), bare: None, destination };
+        let copy = Box::new(PreparedCopy { outgoing: Arc::new(outgoing), bare: None, destination });
         let delay = wait.due.since(wait.since);
         (if is_defer { Outcome::Defer(delay) } else { Outcome::Wait(delay) }, Some(copy))
     }
 
-    fn park(&self, reason: Reason, failure: Option<&Failure>, since: Timestamp) -> (Outcome, Option<PreparedCopy>) {
+    fn park(
+        &self,
+        reason: Reason,
+        failure: Option<&Failure>,
+        since: Timestamp,
+    ) -> (Outcome, Option<Box<PreparedCopy>>) {
         let (ledger, trace) =
             (self.identified(self.delivery.ledger.after(failure, since)), self.chain.headers(self.span.context()));
         let (context, delivery) = (self.context.clone(), self.delivery.clone());
@@ -94,7 +99,7 @@ impl Attempt {
             bare = Some(Arc::new(Outgoing::new(exchange.clone(), routing_key.clone(), body, write(), write)));
         }
         let outgoing = Outgoing::new(exchange, routing_key, whole, properties, move || write().properties);
-        let copy = PreparedCopy { outgoing: Arc::new(outgoing), bare, destination };
+        let copy = Box::new(PreparedCopy { outgoing: Arc::new(outgoing), bare, destination });
         (Outcome::Park(reason), Some(copy))
     }
 

@@ -28,7 +28,7 @@ impl Attempt {
     pub(crate) async fn settle(
         &self,
         outcome: Outcome,
-        copy: Option<PreparedCopy>,
+        copy: Option<Box<PreparedCopy>>,
         slot: &(impl Slot + Sync),
     ) -> Result<Outcome, GivenUp> {
         let has_copy = copy.is_some();
@@ -36,7 +36,7 @@ impl Attempt {
         self.context.settleable().await;
         if let Some(copy) = copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
-            if let Err(why) = Box::pin(self.publish(copy, outcome)).await {
+            if let Err(why) = Box::pin(self.publish(*copy, outcome)).await {
                 return Box::pin(self.settle_uncopied(why, outcome, slot)).await;
             }
             self.context.settleable().await;
