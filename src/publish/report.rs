@@ -24,7 +24,7 @@ pub(super) fn log(report: &Report) {
         }
         Report::Recovered { exchange } => tracing::info!(%exchange, "the broker accepts copies to this exchange again"),
         Report::Doubt { text, unconfirmed } => {
-            tracing::warn!(cause = %text, unconfirmed, "the broker closed the publishing channel; trying each unconfirmed copy alone");
+            tracing::warn!(cause = %text, unconfirmed, "the broker closed a publishing channel; trying each copy that was unconfirmed on it alone");
         }
         Report::Disconnected { text, unconfirmed } => {
             tracing::warn!(cause = %text, unconfirmed, "cannot publish; reconnecting");

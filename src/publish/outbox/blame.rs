@@ -4,112 +4,87 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::copies::Place;
-use super::{Action, LONGEST_CONFIRM_TIMEOUT, MAX_CLOSES, Main, Outbox, Report, Solo, Timer, Trial};
+use super::{Action, LONGEST_CONFIRM_TIMEOUT, MAX_CLOSES, Outbox, Report, Solo, Timer, Trial};
 use crate::broker::lane::cause::{Blame, Cause, Trouble};
 use crate::publish::outbox::{CopyId, LaneId};
 
 impl Outbox {
     /// The broker rejected this copy. False when the copy was not on that lane.
     pub(super) fn refused(&mut self, lane: LaneId, id: CopyId, trouble: Trouble) -> bool {
-        let was_alone = self.copies.get(&id).is_some_and(|state| matches!(state.place, Place::Alone(_)));
-        match self.copies.get(&id).map(|state| state.place) {
-            Some(Place::OnMain) if self.main.lane == Some(lane) => {
-                self.main.in_flight.remove(&id);
+        let Some(state) = self.copies.get_mut(&id) else { return false };
+        let (exchange, send) = (state.exchange, state.send);
+        match state.place {
+            Place::Sent if self.exchanges[exchange].lane == Some(lane) => {
+                self.exchanges[exchange].in_flight.remove(&id);
             }
-            Some(Place::Alone(own)) if own == lane => {
+            Place::Alone(own) if own == lane => {
+                // The broker has answered, so this copy breaks neither its lane nor the connection.
+                (state.is_apart, state.is_suspect) = (false, false);
                 self.release(lane);
                 self.actions.push_back(Action::CloseLane(lane));
             }
-            Some(_) | None => return false,
+            _ => return false,
         }
         self.timers.cancel(Timer::Copy(id));
         self.note(id, trouble, "");
-        self.failed(id);
-        // The broker has answered, so this copy does not break the connection.
-        if let Some(state) = self.copies.get_mut(&id) {
-            state.is_suspect = false;
-        }
         if self.solo == Solo::Trying(id) {
             self.end_solo();
         }
         // The copy reached the exchange, so the exchange exists and may be written to.
-        if let Some(exchange) = self.exchange_of(id)
-            && was_alone
-        {
-            let send = self.copies.get(&id).map_or(0, |state| state.send);
-            self.took_one(exchange, id, send);
-        }
+        self.took_one(exchange, send);
         self.rest(id);
         true
     }
 
-    /// The broker closed the main lane. If it names an exchange, the copies to that exchange are to blame. If not, any copy may
-    /// be, and each is tried alone, so that the culprit closes only its own lane.
-    pub(super) fn main_closed(&mut self, lane: LaneId, cause: &Cause) {
-        self.timers.cancel(Timer::Opening(lane));
-        let failures = self.main.failures;
-        let in_flight = std::mem::take(&mut self.main).in_flight;
-        let (mut is_explained, mut is_anything_set_apart) = (false, false);
-        let closed = match cause.blame() {
-            Blame::Exchange(name, trouble) => {
-                let exchange = self.exchange(&name);
-                self.close(exchange);
-                if trouble == Trouble::Missing {
-                    self.want_repair(exchange);
-                }
-                Some((exchange, trouble))
-            }
-            Blame::Nobody | Blame::Copy | Blame::Unknown => None,
-        };
-        let unconfirmed = in_flight.len();
-        for id in in_flight {
-            self.timers.cancel(Timer::Copy(id));
-            match closed {
-                Some((exchange, trouble)) if self.exchange_of(id) == Some(exchange) => {
-                    (is_explained, is_anything_set_apart) = (true, true);
-                    self.set_apart(id);
+    /// The broker closed the lane of an exchange. Either it blames the exchange, or any of the copies may be to blame, and each is tried alone,
+    /// so that the culprit closes only its own lane.
+    pub(super) fn lane_of_exchange_closed(&mut self, exchange: usize, cause: &Cause) {
+        let of = &mut self.exchanges[exchange];
+        if let Some(lane) = of.lane.take() {
+            self.timers.cancel(Timer::Opening(lane));
+        }
+        of.is_open = false;
+        let in_flight = std::mem::take(&mut of.in_flight);
+        in_flight.iter().for_each(|id| self.timers.cancel(Timer::Copy(*id)));
+        let (blame, unconfirmed) = (cause.blame(), in_flight.len());
+        match blame {
+            Blame::Exchange(trouble) => {
+                self.blame(exchange, trouble);
+                for id in in_flight {
                     self.note(id, trouble, &cause.text);
-                    self.hold(id);
-                }
-                Some(_) => self.enqueue(id),
-                None => {
-                    is_anything_set_apart = true;
-                    self.set_apart(id);
-                    self.make_ready(id);
+                    self.enqueue(id);
                 }
             }
+            Blame::Nobody | Blame::Copy | Blame::Unknown => {
+                self.actions.push_back(Action::Report(Report::Doubt { text: cause.text.clone(), unconfirmed }));
+                if in_flight.is_empty() {
+                    // The next lane may be closed for the same reason.
+                    self.close(exchange);
+                }
+                in_flight.into_iter().for_each(|id| self.set_apart(id));
+            }
         }
-        // The next lane would carry the same copies, or none, and may be closed for the same reason.
-        if !is_anything_set_apart {
-            self.main.is_resting = true;
-            self.main.failures = failures.saturating_add(1);
-            self.pauses.push((Timer::Main, failures));
-        }
-        if !is_explained {
-            self.actions.push_back(Action::Report(Report::Doubt { text: cause.text.clone(), unconfirmed }));
+    }
+
+    fn blame(&mut self, exchange: usize, trouble: Trouble) {
+        self.close(exchange);
+        if trouble == Trouble::Missing {
+            self.want_repair(exchange);
         }
     }
 
     /// The broker closed the lane of one copy alone.
     pub(super) fn closed_alone(&mut self, id: CopyId, is_sent: bool, cause: &Cause, now: Instant) {
         let Some(exchange) = self.exchange_of(id) else { return };
-        self.failed(id);
-        if matches!(self.solo, Solo::Trying(suspect) if suspect == id) {
+        if self.solo == Solo::Trying(id) {
             self.end_solo();
         }
         match cause.blame() {
             _ if !is_sent => {}
-            Blame::Exchange(_, trouble) => {
-                if trouble == Trouble::Missing {
-                    self.want_repair(exchange);
-                }
+            Blame::Exchange(trouble) => {
+                self.blame(exchange, trouble);
                 self.note(id, trouble, &cause.text);
-                if self.exchanges[exchange].is_scout(id) {
-                    self.scout_failed(exchange);
-                } else {
-                    self.close(exchange);
-                }
-                return self.hold(id);
+                return self.enqueue(id);
             }
             Blame::Copy => {
                 self.note(id, Trouble::Malformed, &cause.text);
@@ -118,9 +93,6 @@ impl Outbox {
                 }
             }
             Blame::Nobody | Blame::Unknown => self.note(id, Trouble::Closed, &cause.text),
-        }
-        if self.exchanges[exchange].is_scout(id) {
-            self.scout_failed(exchange);
         }
         self.rest(id);
     }
@@ -132,9 +104,7 @@ impl Outbox {
         if state.closes < MAX_CLOSES {
             return false;
         }
-        if let Some(state) = self.take(id, now) {
-            self.replace_scout(state.exchange, id);
-        }
+        self.take(id, now);
         self.actions.push_back(Action::Unpublishable(id, cause.text.clone()));
         true
     }
@@ -150,31 +120,36 @@ impl Outbox {
                 suspects.extend(self.under_way());
             }
         }
-        let failures = self.main.failures;
-        let main = std::mem::replace(&mut self.main, Main { failures, ..Main::default() });
-        if let Some(lane) = main.lane {
-            self.timers.cancel(Timer::Opening(lane));
-        }
-        self.timers.cancel(Timer::Main);
-        let lanes: Vec<LaneId> = self.trials.keys().copied().collect();
-        let alone: Vec<Trial> = lanes.into_iter().filter_map(|lane| self.release(lane)).collect();
-        for id in main.in_flight {
-            self.timers.cancel(Timer::Copy(id));
-            if suspects.contains(&id) {
-                self.suspect(id);
-            } else {
-                self.enqueue(id);
+        for exchange in 0..self.exchanges.len() {
+            let of = &mut self.exchanges[exchange];
+            of.is_open = false;
+            let (lane, in_flight) = (of.lane.take(), std::mem::take(&mut of.in_flight));
+            if let Some(lane) = lane {
+                self.timers.cancel(Timer::Opening(lane));
+            }
+            if !self.exchanges[exchange].is_resting {
+                // The copy that was to find out finds out nothing any more.
+                self.timers.cancel(Timer::Exchange(exchange));
+            }
+            for id in in_flight {
+                self.timers.cancel(Timer::Copy(id));
+                if suspects.contains(&id) {
+                    self.suspect(id);
+                } else {
+                    self.enqueue(id);
+                }
             }
         }
+        let lanes: Vec<LaneId> = self.trials.keys().copied().collect();
+        let alone: Vec<Trial> = lanes.into_iter().filter_map(|lane| self.release(lane)).collect();
         for Trial { copy: id, .. } in alone {
             self.timers.cancel(Timer::Copy(id));
             let was_suspect = self.copies.get(&id).is_some_and(|state| state.is_suspect);
             if !suspects.contains(&id) {
-                self.make_ready(id);
+                self.enqueue(id);
             } else if suspects.len() > 1 || !was_suspect {
                 self.suspect(id);
             } else {
-                self.failed(id);
                 self.note(id, Trouble::Malformed, &cause.text);
                 if !(blame == Blame::Copy && self.count_close(id, cause, now)) {
                     self.rest(id);
@@ -198,10 +173,9 @@ impl Outbox {
                 self.release(lane);
                 self.actions.push_back(Action::CloseLane(lane));
             } else {
-                self.main.in_flight.remove(&id);
-                self.set_apart(id);
+                self.exchanges[state.exchange].in_flight.remove(&id);
             }
-            return self.make_ready(id);
+            return self.set_apart(id);
         } else {
             state.confirm_timeout = state.confirm_timeout.saturating_mul(2).min(LONGEST_CONFIRM_TIMEOUT);
         }

@@ -8,15 +8,12 @@ use crate::broker::lane::cause::Trouble;
 /// Where a copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// To be sent on the main lane.
+    /// To be sent as soon as its exchange takes it.
     Queued,
-    OnMain,
+    /// Under way on the lane of its exchange.
+    Sent,
     /// Until its pause is over.
     Resting,
-    /// To be tried as soon as there is a free trial.
-    Ready,
-    /// Until its exchange takes copies again.
-    Held,
     /// A lane of its own, perhaps still being opened.
     Alone(LaneId),
 }
@@ -25,7 +22,7 @@ pub(super) enum Place {
 pub(super) struct CopyState {
     pub(super) exchange: usize,
     pub(super) place: Place,
-    /// The main lane was closed while it was under way, or it was not taken there: it never goes back to the main lane.
+    /// The lane of its exchange was closed while it was under way, and it may be why: it is tried on a lane of its own.
     pub(super) is_apart: bool,
     /// The broker closed a connection while it was under way, and it may be why: it is tried with nothing sent beside it.
     pub(super) is_suspect: bool,
@@ -45,43 +42,32 @@ pub(super) struct CopyState {
 }
 
 impl Outbox {
+    /// The copy is to be sent, in the way that it has to be.
     pub(super) fn enqueue(&mut self, id: CopyId) {
-        self.put(id, Place::Queued);
-        self.queue.insert(id);
+        let Some(state) = self.copies.get_mut(&id) else { return };
+        state.place = Place::Queued;
+        let exchange = &mut self.exchanges[state.exchange];
+        let queue = match (state.is_suspect, state.is_apart) {
+            (true, _) => &mut self.suspects,
+            (false, true) => &mut exchange.apart,
+            (false, false) => &mut exchange.queue,
+        };
+        queue.insert(id);
     }
 
     pub(super) fn set_apart(&mut self, id: CopyId) {
         if let Some(state) = self.copies.get_mut(&id) {
             state.is_apart = true;
         }
+        self.enqueue(id);
     }
 
-    pub(super) fn make_ready(&mut self, id: CopyId) {
-        self.put(id, Place::Ready);
-        if self.copies.get(&id).is_some_and(|state| state.is_suspect) {
-            self.suspects.insert(id);
-        } else {
-            self.ready.insert(id);
-        }
-    }
-
-    pub(super) fn failed(&mut self, id: CopyId) {
-        self.set_apart(id);
-        if let Some(state) = self.copies.get_mut(&id) {
-            state.tries = state.tries.saturating_add(1);
-        }
-    }
-
-    /// Pauses the copy, for longer with each failure.
+    /// The broker did not take the copy, which pauses, for longer each time.
     pub(super) fn rest(&mut self, id: CopyId) {
-        self.put(id, Place::Resting);
-        let tries = self.copies.get(&id).map_or(0, |state| state.tries);
-        self.pauses.push((Timer::Copy(id), tries.saturating_sub(1)));
-    }
-
-    pub(super) fn put(&mut self, id: CopyId, place: Place) {
         if let Some(state) = self.copies.get_mut(&id) {
-            state.place = place;
+            state.place = Place::Resting;
+            self.pauses.push((Timer::Copy(id), state.tries));
+            state.tries = state.tries.saturating_add(1);
         }
     }
 
@@ -92,17 +78,14 @@ impl Outbox {
         self.pauses.retain(|(timer, _)| *timer != Timer::Copy(id));
         match state.place {
             Place::Queued => {
-                self.queue.remove(&id);
+                self.suspects.remove(&id);
+                self.exchanges[state.exchange].queue.remove(&id);
+                self.exchanges[state.exchange].apart.remove(&id);
             }
-            Place::OnMain => {
-                self.main.in_flight.remove(&id);
+            Place::Sent => {
+                self.exchanges[state.exchange].in_flight.remove(&id);
             }
             Place::Resting => {}
-            Place::Ready => {
-                self.ready.remove(&id);
-                self.suspects.remove(&id);
-            }
-            Place::Held => self.exchanges[state.exchange].let_go(id),
             Place::Alone(lane) => {
                 // A lane that is still being opened is closed once it is open.
                 let was_opened = self.opened.contains(&lane);

@@ -1,60 +1,42 @@
-//! Exchanges. While the broker closes channels over one, its copies wait, and one at a time, the scout, is sent to find out
-//! whether it takes copies again.
+//! Exchanges. Each has a lane of its own, so whatever the broker closes that lane for, 403 and 404 say, is about this exchange.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
+use std::time::Instant;
 
-use super::copies::Place;
-use super::{CopyId, Outbox, Timer, Trouble};
+use super::{CopyId, LaneId, Outbox, Timer, Trouble, USUAL_ANSWER_TIME};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Exchange {
     pub(super) name: String,
-    closed: Option<Closed>,
-    in_trouble: usize,
-    reported: Vec<Trouble>,
+    /// Carries every copy in good standing, as many at once as there are.
+    pub(super) lane: Option<LaneId>,
+    pub(super) is_open: bool,
+    pub(super) in_flight: BTreeSet<CopyId>,
+    /// What is to be sent on the lane, in the order in which it was submitted.
+    pub(super) queue: BTreeSet<CopyId>,
+    /// What is to be tried on a lane of its own.
+    pub(super) apart: BTreeSet<CopyId>,
+    /// The broker has closed a lane over the exchange, or its lane without a copy on it: nothing is sent until the pause is over.
+    pub(super) is_resting: bool,
+    /// How often in a row that was so. Until an answer ends the row, one copy at a time finds out whether the exchange takes any.
+    failures: u32,
+    /// How many sends there were by then. The answer to an earlier one proves nothing.
+    closed_at: u64,
     /// Something that it routes to, or the exchange itself, is missing.
     pub(super) needs_repair: bool,
-    /// During a repair, the copies that wait for its end.
-    pub(super) until_repaired: Option<Vec<CopyId>>,
-}
-
-/// The state of an exchange that does not exist, or that the user may not write to, by the broker's last answer.
-#[derive(Debug, Default)]
-struct Closed {
-    /// The copies that wait. A scout that failed goes to the end, so that one copy that stays forbidden, as with topic
-    /// permissions, does not hold up the others.
-    held: VecDeque<CopyId>,
-    /// The copy that is sent to find out.
-    scout: Option<CopyId>,
-    /// The pause is over, and the next scout may be sent.
-    is_due: bool,
-    failures: u32,
-    /// The number of sends when the broker last closed a channel over the exchange. A confirm of an earlier send proves nothing.
-    sends: u64,
+    pub(super) is_under_repair: bool,
+    in_trouble: usize,
+    reported: Vec<Trouble>,
 }
 
 impl Exchange {
-    pub(super) fn is_scout(&self, id: CopyId) -> bool {
-        self.closed.as_ref().is_some_and(|closed| closed.scout == Some(id))
+    /// Whether nothing forbids to send a copy. See also [`Outbox::may_send`].
+    pub(super) fn is_ready(&self) -> bool {
+        !self.is_resting && !self.is_under_repair
     }
 
-    pub(super) fn end_pause(&mut self) {
-        if let Some(closed) = &mut self.closed {
-            closed.is_due = true;
-        }
-    }
-
-    pub(super) fn let_go(&mut self, id: CopyId) {
-        if let Some(closed) = &mut self.closed {
-            closed.held.retain(|held| *held != id);
-        }
-        if let Some(waiting) = &mut self.until_repaired {
-            waiting.retain(|waiting| *waiting != id);
-        }
-    }
-
-    pub(super) fn is_under_repair(&self) -> bool {
-        self.until_repaired.is_some()
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.failures > 0
     }
 
     pub(super) fn one_more_in_trouble(&mut self) {
@@ -86,117 +68,59 @@ impl Outbox {
     /// A search through all exchanges is cheap: a service has a handful.
     pub(super) fn exchange(&mut self, name: &str) -> usize {
         self.exchanges.iter().position(|exchange| exchange.name == name).unwrap_or_else(|| {
-            let name = name.to_owned();
-            self.exchanges.push(Exchange {
-                name,
-                closed: None,
-                in_trouble: 0,
-                reported: Vec::new(),
-                needs_repair: false,
-                until_repaired: None,
-            });
+            self.exchanges.push(Exchange { name: name.to_owned(), ..Exchange::default() });
             self.exchanges.len() - 1
         })
+    }
+
+    /// The exchange whose lane this is.
+    pub(super) fn exchange_with(&self, lane: LaneId) -> Option<usize> {
+        self.exchanges.iter().position(|exchange| exchange.lane == Some(lane))
     }
 
     pub(super) fn exchange_of(&self, id: CopyId) -> Option<usize> {
         self.copies.get(&id).map(|state| state.exchange)
     }
 
-    pub(super) fn must_be_held(&self, id: CopyId) -> bool {
-        self.copies.get(&id).is_some_and(|state| {
-            let exchange = &self.exchanges[state.exchange];
-            exchange.is_under_repair() || exchange.closed.is_some() && !exchange.is_scout(id)
-        })
+    /// Whether a copy may be sent to the exchange now; to one in doubt only if no other may still show that it takes none. `own` is the copy's
+    /// lane, if it has one to itself.
+    pub(super) fn may_send(&self, exchange: usize, own: Option<LaneId>, now: Instant) -> bool {
+        let of = &self.exchanges[exchange];
+        let is_other = |lane: &LaneId| Some(*lane) != own && self.exchange_of(self.trials[lane].copy) == Some(exchange);
+        let is_found_out =
+            || of.in_flight.iter().any(|id| self.was_sent_lately(*id, now)) || self.unanswered.iter().any(is_other);
+        of.is_ready() && !(of.is_doubtful() && is_found_out())
     }
 
-    /// Keeps the exchange's copies off the main lane until a scout is taken. If the exchange was closed already, the next scout is
-    /// sent after a pause. A pause that is running starts again, so that a copy that is rejected during it rests long enough.
+    /// The broker has closed a lane over the exchange, or its lane with nothing under way. A pause that is running starts again, so that a copy
+    /// that is rejected during it rests long enough.
     pub(super) fn close(&mut self, exchange: usize) {
-        let closed =
-            self.exchanges[exchange].closed.get_or_insert_with(|| Closed { is_due: true, ..Closed::default() });
-        closed.sends = self.sends;
-        if std::mem::take(&mut closed.is_due) {
-            self.pauses.push((Timer::Exchange(exchange), closed.failures));
-            closed.failures = closed.failures.saturating_add(1);
-        } else if closed.scout.is_none() {
-            self.pauses.push((Timer::Exchange(exchange), closed.failures.saturating_sub(1)));
-        }
+        let of = &mut self.exchanges[exchange];
+        of.closed_at = self.sends;
+        of.failures = of.failures.saturating_add(u32::from(!of.is_resting));
+        of.is_resting = true;
+        self.pauses.push((Timer::Exchange(exchange), of.failures - 1));
     }
 
-    pub(super) fn hold(&mut self, id: CopyId) {
-        let Some(exchange) = self.exchange_of(id) else { return };
-        self.put(id, Place::Held);
-        if let Some(waiting) = &mut self.exchanges[exchange].until_repaired {
-            return waiting.push(id);
-        }
-        if let Some(closed) = &mut self.exchanges[exchange].closed {
-            closed.held.push_back(id);
-        }
-        self.send_scout(exchange);
-    }
-
-    pub(super) fn send_scout(&mut self, exchange: usize) {
-        let Some(closed) = &mut self.exchanges[exchange].closed else { return };
-        if closed.is_due
-            && closed.scout.is_none()
-            && let Some(id) = closed.held.pop_front()
-        {
-            closed.is_due = false;
-            closed.scout = Some(id);
-            self.make_ready(id);
-        }
-    }
-
-    /// The scout has proven nothing. Another is sent after a pause that does not grow.
-    fn pause_scouts(&mut self, exchange: usize) {
-        if let Some(closed) = &mut self.exchanges[exchange].closed {
-            closed.scout = None;
-            self.pauses.push((Timer::Exchange(exchange), closed.failures.saturating_sub(1)));
-        }
-    }
-
-    /// Another scout is sent after a pause that grows.
-    pub(super) fn scout_failed(&mut self, exchange: usize) {
-        if let Some(closed) = &mut self.exchanges[exchange].closed {
-            closed.scout = None;
-            closed.is_due = true;
-        }
-        self.close(exchange);
-    }
-
-    /// If the copy was the scout, another one is sent at once.
-    pub(super) fn replace_scout(&mut self, exchange: usize, gone: CopyId) {
-        if !self.exchanges[exchange].is_scout(gone) {
+    /// The pause of the exchange is over, or the copy that finds out has had no answer for long: had the broker closed its lane, it would have
+    /// done so at once.
+    pub(super) fn end_pause(&mut self, exchange: usize, now: Instant, is_blocked: bool) {
+        if std::mem::take(&mut self.exchanges[exchange].is_resting) {
             return;
         }
-        if let Some(closed) = &mut self.exchanges[exchange].closed {
-            closed.scout = None;
-            closed.is_due = true;
-        }
-        self.send_scout(exchange);
-    }
-
-    /// The broker confirmed or rejected one copy, so the exchange takes copies; unless it was closed after this one was sent.
-    pub(super) fn took_one(&mut self, exchange: usize, id: CopyId, send: u64) {
-        match &self.exchanges[exchange].closed {
-            Some(closed) if send > closed.sends => self.reopen(exchange),
-            Some(closed) if closed.scout == Some(id) => self.pause_scouts(exchange),
-            Some(_) | None => {}
+        if is_blocked {
+            self.timers.set(Timer::Exchange(exchange), now + USUAL_ANSWER_TIME);
+        } else {
+            self.exchanges[exchange].failures = 0;
         }
     }
 
-    /// The exchange takes copies again. Copies in good standing go to the main lane; the others are tried alone.
-    fn reopen(&mut self, exchange: usize) {
-        let Some(closed) = self.exchanges[exchange].closed.take() else { return };
-        self.timers.cancel(Timer::Exchange(exchange));
-        for id in closed.held {
-            match self.copies.get(&id).map(|state| (state.is_apart, state.tries)) {
-                Some((false, _)) => self.enqueue(id),
-                Some((true, 0)) => self.make_ready(id),
-                Some((true, _)) => self.rest(id),
-                None => {}
-            }
+    /// The broker confirmed or rejected one copy, so the exchange takes copies; unless a lane was closed over it after this one was sent.
+    pub(super) fn took_one(&mut self, exchange: usize, send: u64) {
+        let of = &mut self.exchanges[exchange];
+        if of.is_doubtful() && send > of.closed_at {
+            of.failures = 0;
+            self.timers.cancel(Timer::Exchange(exchange));
         }
     }
 }

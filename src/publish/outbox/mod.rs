@@ -1,8 +1,10 @@
 //! The outbox decides which copy is sent when and on which channel, and which one is to blame when the broker rejects something.
 //!
-//! A *lane* is one confirming channel. The main lane carries every copy in good standing, as many at once as there are. A copy
-//! that the broker did not take is *set apart*: it is tried alone, on a lane of its own that is closed after the verdict, after
-//! a pause of its own that grows. So it neither holds up nor multiplies the others, whatever the broker does about it.
+//! A *lane* is one confirming channel. Each exchange has one, which carries every copy in good standing, as many at once as there are. If the
+//! broker closes it over the exchange, the copies wait, and after a pause one of them finds out whether the exchange takes copies again. If
+//! the broker closes it over one of the copies, they are *set apart*: each is tried alone, on a lane of its own that is closed after the
+//! verdict. A copy that the broker refuses pauses by itself, for longer each time. So no copy holds up or multiplies the others, whatever the
+//! broker does about it.
 //!
 //! Pure: events come in through its methods, and [`Outbox::next`] says what to do. Time and randomness are arguments.
 
@@ -62,9 +64,9 @@ enum Timer {
     Opening(LaneId),
     /// Its confirm takes longer than usual.
     Usual(LaneId),
+    /// Its pause is over, or the copy that finds out has had no answer for long.
     Exchange(usize),
     Recovered(usize),
-    Main,
     Connection,
     Probe,
     Repair,
@@ -76,16 +78,6 @@ enum Connection {
     Down { may_connect: bool },
     Connecting,
     Up { since: Instant },
-}
-
-#[derive(Debug, Default)]
-struct Main {
-    lane: Option<LaneId>,
-    is_open: bool,
-    is_resting: bool,
-    in_flight: BTreeSet<CopyId>,
-    /// How often in a row it was closed with nothing under way.
-    failures: u32,
 }
 
 /// A copy that has a lane to itself.
@@ -105,13 +97,9 @@ pub(crate) struct Outbox {
     failures: u32,
     last_failure: Option<String>,
     is_probing: bool,
-    main: Main,
-    /// In the order in which they were submitted.
-    queue: BTreeSet<CopyId>,
     trials: BTreeMap<LaneId, Trial>,
     opened: BTreeSet<LaneId>,
     unanswered: BTreeSet<LaneId>,
-    ready: BTreeSet<CopyId>,
     suspects: BTreeSet<CopyId>,
     solo: Solo,
     repair: Repair,
@@ -135,12 +123,9 @@ impl Outbox {
             failures: 0,
             last_failure: None,
             is_probing: false,
-            main: Main::default(),
-            queue: BTreeSet::new(),
             trials: BTreeMap::new(),
             opened: BTreeSet::new(),
             unanswered: BTreeSet::new(),
-            ready: BTreeSet::new(),
             suspects: BTreeSet::new(),
             solo: Solo::Idle,
             repair: Repair::default(),
@@ -171,26 +156,19 @@ impl Outbox {
             resends: 0,
         };
         self.copies.insert(id, state);
-        self.queue.insert(id);
+        self.enqueue(id);
     }
 
     /// Nobody waits for this copy any longer.
     pub(crate) fn withdraw(&mut self, id: CopyId, now: Instant) {
-        if let Some(state) = self.take(id, now) {
-            self.replace_scout(state.exchange, id);
-        }
+        self.take(id, now);
     }
 
     /// The broker has it. This holds whichever lane says so, even one that was given up.
     pub(crate) fn confirmed(&mut self, id: CopyId, now: Instant) {
         let Some(state) = self.take(id, now) else { return };
         self.failures = 0;
-        if state.place == Place::OnMain {
-            self.main.failures = 0;
-        }
-        // Not only the current scout, and wherever the copy is now: one whose confirm took longer than usual was replaced, and one
-        // whose connection was given up is to be sent again. Their confirms are as good.
-        self.took_one(state.exchange, id, state.send);
+        self.took_one(state.exchange, state.send);
         self.actions.push_back(Action::Confirmed(id));
     }
 
@@ -209,8 +187,8 @@ impl Outbox {
 
     pub(crate) fn lane_opened(&mut self, lane: LaneId) {
         self.timers.cancel(Timer::Opening(lane));
-        if self.main.lane == Some(lane) {
-            self.main.is_open = true;
+        if let Some(exchange) = self.exchange_with(lane) {
+            self.exchanges[exchange].is_open = true;
         } else if self.trials.contains_key(&lane) {
             self.opened.insert(lane);
         } else {
@@ -220,8 +198,8 @@ impl Outbox {
 
     /// The broker closed a channel, or did not open it.
     pub(crate) fn lane_closed(&mut self, lane: LaneId, cause: &Cause, now: Instant) {
-        if self.main.lane == Some(lane) {
-            self.main_closed(lane, cause);
+        if let Some(exchange) = self.exchange_with(lane) {
+            self.lane_of_exchange_closed(exchange, cause);
         } else if let Some(Trial { copy, is_sent }) = self.release(lane) {
             self.timers.cancel(Timer::Copy(copy));
             self.closed_alone(copy, is_sent, cause, now);

@@ -24,33 +24,40 @@ impl Outbox {
     /// nothing, so the time that has passed proves nothing.
     pub(super) fn advance_alone(&mut self, now: Instant, is_blocked: bool) -> Option<Action> {
         if self.solo == Solo::Draining && !is_blocked && self.under_way().all(|id| !self.was_sent_lately(id, now)) {
-            while let Some(id) = self.suspects.pop_first() {
-                if self.must_be_held(id) {
-                    self.hold(id);
-                    continue;
-                }
-                self.solo = Solo::Trying(id);
-                self.timers.set(Timer::Solo, now + USUAL_ANSWER_TIME + self.answer_timeout);
-                return Some(self.try_alone(id, now));
-            }
-            self.solo = Solo::Idle;
-            return self.advance(now, is_blocked);
+            let Some(id) = self.next_suspect() else {
+                self.solo = Solo::Idle;
+                return self.advance(now, is_blocked);
+            };
+            self.suspects.remove(&id);
+            self.solo = Solo::Trying(id);
+            self.timers.set(Timer::Solo, now + USUAL_ANSWER_TIME + self.answer_timeout);
+            return Some(self.try_alone(id, now));
         }
         let Solo::Trying(id) = self.solo else { return None };
         if is_blocked {
             return None;
         }
         let is_its_lane = |lane: &&LaneId| self.trials.get(lane).is_some_and(|trial| trial.copy == id);
-        let lane = *self.opened.iter().filter(|lane| !self.is_under_repair(**lane)).find(is_its_lane)?;
+        let lane = *self.opened.iter().find(is_its_lane)?;
+        if !self.exchanges[self.exchange_of(id)?].is_ready() {
+            return None;
+        }
         self.opened.remove(&lane);
         self.timers.set(Timer::Solo, now + USUAL_ANSWER_TIME);
         self.send_alone(lane, now)
     }
 
+    /// The oldest suspect whose exchange may be sent to.
+    pub(super) fn next_suspect(&self) -> Option<CopyId> {
+        let is_ready =
+            |id: &&CopyId| self.exchange_of(**id).is_some_and(|exchange| self.exchanges[exchange].is_ready());
+        self.suspects.iter().find(is_ready).copied()
+    }
+
     /// Every copy that was sent on this connection and has no answer yet.
     pub(super) fn under_way(&self) -> impl Iterator<Item = CopyId> + '_ {
         let alone = self.trials.values().filter(|trial| trial.is_sent).map(|trial| trial.copy);
-        self.main.in_flight.iter().copied().chain(alone)
+        self.exchanges.iter().flat_map(|exchange| exchange.in_flight.iter().copied()).chain(alone)
     }
 
     /// Whether the broker may still close something because of this copy. When it does, it does so at once.
@@ -70,7 +77,7 @@ impl Outbox {
             if was_opened {
                 self.actions.push_back(Action::CloseLane(lane));
             }
-            self.make_ready(id);
+            self.enqueue(id);
         }
     }
 
@@ -85,6 +92,5 @@ impl Outbox {
             state.is_suspect = true;
         }
         self.set_apart(id);
-        self.make_ready(id);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::copies::Place;
+use super::exchange::Exchange;
 use super::repair::Repair;
 use super::solo::Solo;
 use super::{
@@ -37,33 +38,22 @@ impl Outbox {
     fn on_timer(&mut self, timer: Timer, now: Instant, is_blocked: bool) {
         match timer {
             Timer::Copy(id) => match self.copies.get(&id).map(|state| state.place) {
-                Some(Place::Resting) => self.make_ready(id),
-                Some(Place::OnMain | Place::Alone(_)) => self.overdue(id, now, is_blocked),
-                Some(Place::Queued | Place::Ready | Place::Held) | None => {}
+                Some(Place::Resting) => self.enqueue(id),
+                Some(Place::Sent | Place::Alone(_)) => self.overdue(id, now, is_blocked),
+                Some(Place::Queued) | None => {}
             },
             Timer::Opening(_) | Timer::Probe if is_blocked => self.timers.set(timer, now + self.answer_timeout),
             Timer::Opening(_) => self.connection_lost(&Cause::of("no answer to opening a channel"), now),
             Timer::Probe => self.connection_lost(&Cause::of("no confirm and no answer in time"), now),
-            Timer::Usual(lane) => {
-                self.unanswered.remove(&lane);
-                // The scout's queue is slow to confirm. The other copies of its exchange do not wait for that.
-                if let Some(id) = self.trials.get(&lane).map(|trial| trial.copy)
-                    && let Some(exchange) = self.exchange_of(id)
-                {
-                    self.replace_scout(exchange, id);
-                }
-            }
-            Timer::Exchange(exchange) => {
-                self.exchanges[exchange].end_pause();
-                self.send_scout(exchange);
-            }
+            // The other copies that are apart do not wait for a queue that is slow to confirm.
+            Timer::Usual(lane) => drop(self.unanswered.remove(&lane)),
+            Timer::Exchange(exchange) => self.end_pause(exchange, now, is_blocked),
             Timer::Recovered(exchange) => {
                 if self.exchanges[exchange].recover() {
                     let exchange = self.exchanges[exchange].name.clone();
                     self.actions.push_back(Action::Report(Report::Recovered { exchange }));
                 }
             }
-            Timer::Main => self.main.is_resting = false,
             Timer::Connection => {
                 if let Connection::Down { may_connect } = &mut self.connection {
                     *may_connect = true;
@@ -94,18 +84,13 @@ impl Outbox {
             self.timers.set(Timer::Repair, now + REPAIR_EVERY);
             return Some(Action::Repair);
         }
-        if self.main.lane.is_none() && !self.main.is_resting {
-            let lane = self.open_lane(now);
-            self.main.lane = Some(lane);
-            return Some(Action::OpenLane(lane));
-        }
         if self.repair.is_of_all {
             // An exchange without its bindings would send everything to the stray queue.
             return None;
         }
         match self.solo {
             Solo::Draining | Solo::Trying(_) => return self.advance_alone(now, is_blocked),
-            Solo::Idle if !self.suspects.is_empty() && !is_blocked => {
+            Solo::Idle if !is_blocked && self.next_suspect().is_some() => {
                 self.solo = Solo::Draining;
                 self.timers.set(Timer::Solo, now + USUAL_ANSWER_TIME);
                 return self.advance_alone(now, is_blocked);
@@ -116,35 +101,48 @@ impl Outbox {
             // lapin would keep what is sent now, and send it after the alarm, although its delivery may have gone back meanwhile.
             return None;
         }
-        if let Some(action) = self.send_on_main(now) {
-            return Some(action);
+        (0..self.exchanges.len()).find_map(|exchange| self.send_to(exchange, now)).or_else(|| self.send_apart(now))
+    }
+
+    /// The next copy in good standing goes out on the lane of its exchange, once that is open.
+    fn send_to(&mut self, exchange: usize, now: Instant) -> Option<Action> {
+        let id = *self.exchanges[exchange].queue.first()?;
+        if !self.may_send(exchange, None, now) {
+            return None;
         }
-        if let Some(lane) = self.opened.iter().copied().find(|lane| !self.is_under_repair(*lane)) {
+        let Some(lane) = self.exchanges[exchange].lane else {
+            let lane = self.open_lane(now);
+            self.exchanges[exchange].lane = Some(lane);
+            return Some(Action::OpenLane(lane));
+        };
+        if !self.exchanges[exchange].is_open {
+            return None;
+        }
+        self.exchanges[exchange].queue.pop_first();
+        self.exchanges[exchange].in_flight.insert(id);
+        Some(self.send(lane, id, Place::Sent, now))
+    }
+
+    /// The next copy that is apart goes out on its own lane, or one is opened for it.
+    fn send_apart(&mut self, now: Instant) -> Option<Action> {
+        let may_send = |lane: &LaneId| {
+            let exchange = self.exchange_of(self.trials[lane].copy);
+            exchange.is_some_and(|exchange| self.may_send(exchange, Some(*lane), now))
+        };
+        if let Some(lane) = self.opened.iter().copied().find(may_send) {
             self.opened.remove(&lane);
             return self.send_alone(lane, now);
         }
-        while self.unanswered.len() < TRIALS {
-            let id = self.ready.pop_first()?;
-            if self.must_be_held(id) {
-                self.hold(id);
-                continue;
-            }
-            return Some(self.try_alone(id, now));
+        if self.unanswered.len() >= TRIALS {
+            return None;
         }
-        None
-    }
-
-    fn send_on_main(&mut self, now: Instant) -> Option<Action> {
-        let lane = self.main.lane.filter(|_| self.main.is_open)?;
-        while let Some(id) = self.queue.pop_first() {
-            if self.must_be_held(id) {
-                self.hold(id);
-                continue;
-            }
-            self.main.in_flight.insert(id);
-            return Some(self.send(lane, id, Place::OnMain, now));
-        }
-        None
+        // Of an exchange in doubt, the copies in good standing find out first.
+        let is_next = |of: &Exchange| of.queue.is_empty() || !of.is_doubtful();
+        let exchanges = self.exchanges.iter().enumerate().filter(|(_, of)| is_next(of));
+        let apart = exchanges.filter_map(|(exchange, of)| Some((*of.apart.first()?, exchange)));
+        let (id, exchange) = apart.filter(|(_, exchange)| self.may_send(*exchange, None, now)).min()?;
+        self.exchanges[exchange].apart.remove(&id);
+        Some(self.try_alone(id, now))
     }
 
     pub(super) fn try_alone(&mut self, id: CopyId, now: Instant) -> Action {
@@ -176,6 +174,9 @@ impl Outbox {
             state.awaited_since = Some(now);
             state.send = self.sends;
             state.confirm_timeout = self.answer_timeout;
+            if self.exchanges[state.exchange].is_doubtful() {
+                self.timers.set(Timer::Exchange(state.exchange), now + USUAL_ANSWER_TIME);
+            }
         }
         self.timers.set(Timer::Copy(id), now + self.answer_timeout);
         Action::Send { lane, id, again }

@@ -20,7 +20,7 @@ struct Story {
 }
 
 impl Story {
-    /// A connection with its main lane, which is lane 0.
+    /// A connection on which the lane of exchange `x`, which is lane 0, is open.
     fn begin() -> Self {
         let now = Instant::now();
         let mut story = Self {
@@ -32,19 +32,17 @@ impl Story {
         };
         assert_eq!(story.actions(), [Action::Connect]);
         story.connect();
+        story.outbox.submit(FIRST, "x");
+        assert_eq!(story.actions(), [Action::OpenLane(MAIN)]);
+        assert_eq!(story.opened(MAIN), [sent(MAIN, FIRST.0, false)]);
+        assert_eq!(story.confirm(FIRST.0), [confirmed(FIRST.0)]);
         story
     }
 
-    /// Opens the main lane on a new connection.
-    fn connect(&mut self) -> LaneId {
+    /// A new connection, and each lane that is wanted on it at once.
+    fn connect(&mut self) {
         self.outbox.connected(self.now);
-        let actions = self.actions();
-        let [Action::Repair, Action::OpenLane(main), ..] = actions[..] else { panic!("{actions:?}") };
-        for action in actions {
-            if let Action::OpenLane(lane) = action {
-                self.outbox.lane_opened(lane);
-            }
-        }
+        assert_eq!(self.actions(), [Action::Repair]);
         self.outbox.repaired();
         for action in self.actions() {
             match action {
@@ -52,7 +50,28 @@ impl Story {
                 action => self.ahead.push(action),
             }
         }
-        main
+    }
+
+    fn opened(&mut self, lane: LaneId) -> Vec<Action> {
+        self.outbox.lane_opened(lane);
+        self.actions()
+    }
+
+    fn confirm(&mut self, id: u64) -> Vec<Action> {
+        self.outbox.confirmed(CopyId(id), self.now);
+        self.actions()
+    }
+
+    /// Submits a copy, opens the lane that it needs, and returns that lane once the copy is sent.
+    fn send_to(&mut self, id: u64, exchange: &str) -> LaneId {
+        self.outbox.submit(CopyId(id), exchange);
+        let mut actions = self.actions();
+        if let [Action::OpenLane(lane)] = actions[..] {
+            actions = self.opened(lane);
+        }
+        let [Action::Send { lane, id: of, again: false }] = actions[..] else { panic!("{actions:?}") };
+        assert_eq!(of, CopyId(id));
+        lane
     }
 
     fn actions(&mut self) -> Vec<Action> {
@@ -71,7 +90,7 @@ impl Story {
         self.actions()
     }
 
-    /// Sends copies to exchange `x` on the main lane.
+    /// Sends copies to exchange `x`, whose lane is open.
     fn send(&mut self, ids: impl IntoIterator<Item = u64>) {
         ids.into_iter().for_each(|id| self.outbox.submit(CopyId(id), "x"));
         self.actions();
@@ -102,25 +121,29 @@ impl Story {
         (self.now - since).as_millis()
     }
 
-    /// Waits until the outbox wants a lane for a copy, and opens it.
-    fn next_trial(&mut self) -> (LaneId, CopyId) {
-        let lane = loop {
-            let wake_at = self.outbox.wake_at().expect("something is to be done");
-            self.now = self.now.max(wake_at);
+    /// Sends a copy to exchange `x`, whose lane is then closed over it. Returns the lane on which the copy is tried alone.
+    fn alone(&mut self, id: u64) -> LaneId {
+        self.send([id]);
+        let actions = self.closed(MAIN, 406, "no");
+        let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+        assert_eq!(self.opened(lane), [sent(lane, id, true)]);
+        lane
+    }
+
+    /// Waits until the outbox sends a copy again, and opens each lane that it wants meanwhile.
+    fn next_send(&mut self) -> (LaneId, CopyId) {
+        loop {
             match self.actions()[..] {
-                [] => {}
-                [Action::OpenLane(lane)] => break lane,
+                [] => self.now = self.now.max(self.outbox.wake_at().expect("something is to be done")),
+                [Action::OpenLane(lane)] => self.outbox.lane_opened(lane),
+                [Action::Send { lane, id, again: true }] => return (lane, id),
                 ref other => panic!("{other:?}"),
             }
-        };
-        self.outbox.lane_opened(lane);
-        let actions = self.actions();
-        let [Action::Send { lane: on, id, again: true }] = actions[..] else { panic!("{actions:?}") };
-        assert_eq!(on, lane);
-        (lane, id)
+        }
     }
 }
 
+const FIRST: CopyId = CopyId(u64::MAX);
 const MAIN: LaneId = LaneId(0);
 const FORBIDDEN: &str = "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'";
 
@@ -137,44 +160,42 @@ fn confirmed(id: u64) -> Action {
 }
 
 #[test]
-fn copies_go_out_at_once_on_the_main_lane_and_their_confirms_come_back() {
+fn copies_go_out_at_once_on_the_lane_of_their_exchange_and_their_confirms_come_back() {
     let mut story = Story::begin();
     story.outbox.submit(CopyId(1), "x");
     story.outbox.submit(CopyId(2), "y");
-    assert_eq!(story.actions(), [sent(MAIN, 1, false), sent(MAIN, 2, false)]);
-    story.outbox.confirmed(CopyId(2), story.now);
-    story.outbox.confirmed(CopyId(1), story.now);
-    assert_eq!(story.actions(), [confirmed(2), confirmed(1)]);
+    story.outbox.submit(CopyId(3), "x");
+    let actions = story.actions();
+    let [Action::Send { .. }, Action::Send { .. }, Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
+    assert_eq!(actions[..2], [1, 3].map(|id| sent(MAIN, id, false)));
+    assert_eq!(story.opened(lane), [sent(lane, 2, false)]);
+    assert_eq!([2, 1, 3].map(|id| story.confirm(id)), [2, 1, 3].map(|id| [confirmed(id)]));
 }
 
 #[test]
-fn a_nacked_copy_is_tried_alone_after_a_pause_that_doubles_and_the_others_go_on() {
+fn a_nacked_copy_is_sent_again_after_a_pause_that_doubles_and_the_others_go_on() {
     let mut story = Story::begin();
     story.send(1..=2);
     story.outbox.nacked(MAIN, CopyId(1));
-    story.outbox.confirmed(CopyId(2), story.now);
-    assert_eq!(story.actions(), [confirmed(2)]);
+    assert_eq!(story.confirm(2), [confirmed(2)]);
     let mut pauses = Vec::new();
     for _ in 0..9 {
         assert_eq!(story.actions(), []);
         let since = story.now;
-        let (lane, id) = story.next_trial();
-        assert_eq!(id, CopyId(1));
+        assert_eq!(story.next_send(), (MAIN, CopyId(1)));
         pauses.push((story.now - since).as_millis());
-        story.outbox.nacked(lane, id);
-        assert_eq!(story.actions(), [Action::CloseLane(lane)]);
+        story.outbox.nacked(MAIN, CopyId(1));
     }
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
-    let (lane, id) = story.next_trial();
-    story.outbox.confirmed(id, story.now);
-    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(1)]);
+    story.next_send();
+    assert_eq!(story.confirm(1), [confirmed(1)]);
     assert_eq!(story.reports.len(), 1, "once for all tries: {:?}", story.reports);
     story.after(Duration::from_secs(10));
     assert_eq!(story.reports.last(), Some(&Report::Recovered { exchange: "x".to_owned() }));
 }
 
 #[test]
-fn a_returned_copy_is_tried_alone_and_the_topology_is_established_again() {
+fn a_returned_copy_is_sent_again_once_the_topology_is_established_again() {
     let mut story = Story::begin();
     story.after(Duration::from_secs(10));
     story.send([1]);
@@ -183,62 +204,47 @@ fn a_returned_copy_is_tried_alone_and_the_topology_is_established_again() {
     story.outbox.submit(CopyId(2), "x");
     assert_eq!(story.after(Duration::from_secs(1)), [], "an exchange without its bindings sends everything astray");
     story.outbox.repaired();
-    let actions = story.actions();
-    let [Action::Send { id: CopyId(2), .. }, Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
-    story.outbox.lane_opened(lane);
-    assert_eq!(story.actions(), [sent(lane, 1, true)]);
-    story.outbox.returned(lane, CopyId(1));
-    assert_eq!(story.actions(), [Action::CloseLane(lane)], "the next repair comes after a pause");
+    assert_eq!(story.actions(), [sent(MAIN, 1, true), sent(MAIN, 2, false)]);
+    story.outbox.returned(MAIN, CopyId(1));
+    assert_eq!(story.actions(), [], "the next repair comes after a pause");
 }
 
 #[test]
-fn a_close_that_names_an_exchange_holds_its_copies_back_and_one_of_them_finds_out_when_it_is_over() {
+fn a_lane_that_is_closed_over_its_exchange_holds_its_copies_back_and_one_of_them_finds_out_when_that_is_over() {
     let mut story = Story::begin();
     story.send(1..=3);
-    story.outbox.submit(CopyId(4), "y");
-    story.actions();
-    let actions = story.closed(MAIN, 403, FORBIDDEN);
-    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
+    let other = story.send_to(4, "y");
+    assert_eq!(story.closed(MAIN, 403, FORBIDDEN), []);
     assert!(matches!(&story.reports[..], [Report::Trouble { trouble: Trouble::Forbidden, .. }]));
-    story.outbox.lane_opened(main);
-    assert_eq!(story.actions(), [sent(main, 4, true)]);
-    // What comes meanwhile does not break the main lane again.
-    story.send([5]);
-    let (lane, scout) = story.next_trial();
-    assert_eq!(scout, CopyId(1));
+    assert_eq!(story.confirm(4), [confirmed(4)]);
+    assert_eq!(story.send_to(5, "y"), other, "no other exchange is concerned");
+    story.outbox.submit(CopyId(6), "x");
+    let (lane, first) = story.next_send();
+    assert_eq!((first, story.actions()), (CopyId(1), vec![]), "one finds out");
     assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
-    let (_, scout) = story.next_trial();
-    assert_eq!(scout, CopyId(2), "the next finds out, after a pause");
-    story.outbox.confirmed(scout, story.now);
-    let actions = story.actions();
-    assert_eq!(actions[1..3], [confirmed(2), sent(main, 5, false)]);
-    // Copy 3 was under way when the channel was closed, and may be the culprit; copy 1 closed one alone, and rests.
-    assert!(matches!(actions[3..], [Action::OpenLane(_)]), "{actions:?}");
-    assert!(matches!(story.after(Duration::from_millis(100))[..], [Action::OpenLane(_)]));
+    let (lane, first) = story.next_send();
+    assert_eq!((first, story.actions()), (CopyId(1), vec![]));
+    let all = [confirmed(1), sent(lane, 2, true), sent(lane, 3, true), sent(lane, 6, false)];
+    assert_eq!(story.confirm(1), all);
 }
 
 #[test]
-fn after_a_close_that_names_nobody_each_copy_is_tried_alone_at_once() {
+fn after_a_close_that_blames_no_exchange_each_copy_is_tried_alone_at_once() {
     let mut story = Story::begin();
     story.send(1..=3);
     let actions = story.closed(MAIN, 406, "PRECONDITION_FAILED - invalid expiration");
-    let lanes: Vec<_> = actions.iter().filter(|action| matches!(action, Action::OpenLane(_))).collect();
-    assert_eq!(lanes.len(), 4, "one is the main lane: {actions:?}");
+    assert!(matches!(actions[..], [Action::OpenLane(_), Action::OpenLane(_), Action::OpenLane(_)]), "{actions:?}");
     assert!(matches!(story.reports[..], [Report::Doubt { unconfirmed: 3, .. }]));
+    assert_ne!(story.send_to(4, "x"), MAIN, "those that follow have a new lane");
 }
 
 #[test]
 fn a_copy_that_closes_three_lanes_alone_is_given_up() {
     let mut story = Story::begin();
-    story.send([1]);
-    let actions = story.closed(MAIN, 406, "no");
-    let [Action::OpenLane(main), Action::OpenLane(mut lane)] = actions[..] else { panic!("{actions:?}") };
-    story.outbox.lane_opened(main);
-    story.outbox.lane_opened(lane);
-    story.actions();
+    let mut lane = story.alone(1);
     for _ in 0..2 {
         assert_eq!(story.closed(lane, 406, "no"), []);
-        (lane, _) = story.next_trial();
+        (lane, _) = story.next_send();
     }
     assert_eq!(story.closed(lane, 406, "no"), [Action::Unpublishable(CopyId(1), "no".to_owned())]);
     assert_eq!(story.after(Duration::from_secs(60)), []);
@@ -248,14 +254,15 @@ fn a_copy_that_closes_three_lanes_alone_is_given_up() {
 fn what_was_under_way_on_a_lost_connection_is_sent_again_in_order() {
     let mut story = Story::begin();
     story.send(1..=3);
-    story.outbox.confirmed(CopyId(2), story.now);
-    story.actions();
+    story.confirm(2);
     story.outbox.connection_lost(&Cause::of("reset"), story.now);
     assert_eq!(story.actions(), []);
     story.outbox.submit(CopyId(4), "x");
     assert_eq!(story.after(Duration::from_millis(100)), [Action::Connect]);
-    let main = story.connect();
-    assert_eq!(story.actions(), [sent(main, 1, true), sent(main, 3, true), sent(main, 4, false)]);
+    story.connect();
+    let actions = story.actions();
+    let Action::Send { lane, .. } = actions[0] else { panic!("{actions:?}") };
+    assert_eq!(actions, [sent(lane, 1, true), sent(lane, 3, true), sent(lane, 4, false)]);
 }
 
 #[test]
@@ -283,12 +290,14 @@ fn a_suspect_waits_until_what_is_under_way_is_confirmed_and_the_others_have_thei
     story.outbox.connection_lost(&Cause { code: Some(501), text: "FRAME_ERROR".to_owned() }, story.now);
     assert_eq!(story.actions(), []);
     assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
-    let main = story.connect();
+    story.connect();
     let actions = story.actions();
     let [Action::Send { lane, id: CopyId(1), .. }] = actions[..] else { panic!("{actions:?}") };
     story.outbox.submit(CopyId(3), "x");
-    story.outbox.confirmed(CopyId(1), story.now);
-    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(1), sent(main, 3, false)]);
+    let actions = story.confirm(1);
+    let [Action::CloseLane(of), _, Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
+    assert_eq!((of, &actions[1]), (lane, &confirmed(1)));
+    assert_eq!(story.opened(main), [sent(main, 3, false)]);
     assert_eq!(story.after(Duration::from_millis(100)), [], "the other suspect waits for copy 3");
     story.outbox.submit(CopyId(4), "x");
     assert_eq!(story.actions(), []);
@@ -332,10 +341,11 @@ fn a_connection_that_does_not_answer_is_given_up() {
     assert_eq!(story.after(ANSWER_TIMEOUT), []);
     assert_eq!(story.after(Duration::from_millis(100)), [Action::Connect]);
     // Nor one whose channel is never opened.
-    let main = story.connect();
-    story.actions();
-    assert!(!story.closed(main, 404, "NOT_FOUND - no exchange 'x' in vhost '/'").is_empty());
-    story.after(ANSWER_TIMEOUT);
+    story.outbox.connected(story.now);
+    assert_eq!(story.actions(), [Action::Repair]);
+    story.outbox.repaired();
+    assert!(matches!(story.actions()[..], [Action::OpenLane(_)]));
+    assert_eq!(story.after(ANSWER_TIMEOUT), []);
     assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
 }
 
@@ -367,11 +377,11 @@ fn nothing_is_sent_while_the_connection_is_blocked_and_what_is_given_up_meanwhil
 #[test]
 fn a_copy_that_is_given_up_vanishes() {
     let mut story = Story::begin();
-    story.send(1..=3);
-    story.outbox.nacked(MAIN, CopyId(1));
-    let (lane, _) = story.next_trial();
-    story.outbox.nacked(MAIN, CopyId(2));
-    for id in 1..=3 {
+    let lane = story.alone(4);
+    let main = story.send_to(1, "x");
+    story.send(2..=3);
+    story.outbox.nacked(main, CopyId(2));
+    for id in 1..=4 {
         story.outbox.withdraw(CopyId(id), story.now);
     }
     assert_eq!(story.actions(), [Action::CloseLane(lane)]);
@@ -383,9 +393,7 @@ fn a_copy_that_is_given_up_vanishes() {
 fn a_bounded_number_of_copies_is_tried_at_once_and_slow_ones_do_not_count() {
     let mut story = Story::begin();
     story.send(0..40);
-    (0..40).for_each(|id| story.outbox.nacked(MAIN, CopyId(id)));
-    story.actions();
-    let lanes = story.after(Duration::from_millis(100));
+    let lanes = story.closed(MAIN, 406, "no");
     assert_eq!(lanes.len(), TRIALS);
     for lane in lanes {
         let Action::OpenLane(lane) = lane else { panic!("{lane:?}") };
@@ -403,12 +411,14 @@ fn a_suspect_is_tried_although_the_confirm_of_another_copy_is_late() {
     story.send(2..=3);
     story.outbox.connection_lost(&frame_error(), story.now);
     story.after(Duration::from_secs(10));
-    let main = story.connect();
+    story.connect();
     // What was under way for long did not break the connection, so only copies 2 and 3 are suspect.
-    let actions = story.actions();
-    let [Action::Send { lane, id: CopyId(2), .. }] = actions[..] else { panic!("{actions:?}") };
-    story.outbox.confirmed(CopyId(2), story.now);
-    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(2), sent(main, 1, true)]);
+    assert!(matches!(story.actions()[..], [Action::Send { id: CopyId(2), .. }]));
+    let actions = story.confirm(2);
+    let [Action::CloseLane(_), Action::Confirmed(_), Action::OpenLane(main)] = actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(story.opened(main), [sent(main, 1, true)]);
     assert_eq!(story.after(Duration::from_millis(100)), [], "copy 1 was sent a moment ago");
     assert_eq!(story.outbox.wake_at(), Some(story.now + USUAL_ANSWER_TIME));
     let actions = story.after(USUAL_ANSWER_TIME);
@@ -434,11 +444,10 @@ fn while_the_connection_is_blocked_no_time_clears_what_is_under_way() {
     story.send(1..=2);
     story.outbox.connection_lost(&frame_error(), story.now);
     story.after(Duration::from_secs(10));
-    let main = story.connect();
+    story.connect();
     story.actions();
-    story.outbox.confirmed(CopyId(1), story.now);
-    story.outbox.submit(CopyId(3), "x");
-    assert!(story.actions().contains(&sent(main, 3, false)));
+    story.confirm(1);
+    story.send_to(3, "x");
     story.after(Duration::from_millis(100));
     story.is_blocked = true;
     assert_eq!(story.after(2 * USUAL_ANSWER_TIME), []);
@@ -449,52 +458,44 @@ fn while_the_connection_is_blocked_no_time_clears_what_is_under_way() {
 #[test]
 fn a_confirm_of_what_was_sent_before_an_exchange_was_closed_does_not_open_it_again() {
     let mut story = Story::begin();
-    story.send(1..=2);
-    story.outbox.nacked(MAIN, CopyId(1));
-    let (lane, early) = story.next_trial();
-    assert_eq!(early, CopyId(1));
-    story.send([3]);
-    let actions = story.closed(MAIN, 403, FORBIDDEN);
-    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
-    story.outbox.lane_opened(main);
-    story.outbox.confirmed(early, story.now);
-    story.outbox.submit(CopyId(4), "x");
-    assert_eq!(story.actions(), [Action::CloseLane(lane), confirmed(1)], "copy 4 is held");
-    let (_, scout) = story.next_trial();
-    assert_eq!(scout, CopyId(2));
-    story.outbox.confirmed(scout, story.now);
-    assert!(story.actions().contains(&sent(main, 4, false)), "copy 2 was sent after the close");
+    let lane = story.alone(1);
+    let main = story.send_to(2, "x");
+    assert_eq!(story.closed(main, 403, FORBIDDEN), []);
+    assert_eq!(story.confirm(1), [Action::CloseLane(lane), confirmed(1)]);
+    story.outbox.submit(CopyId(3), "x");
+    assert_eq!(story.actions(), [], "copy 3 is held");
+    let (main, first) = story.next_send();
+    assert_eq!(first, CopyId(2));
+    assert_eq!(story.confirm(2), [confirmed(2), sent(main, 3, false)], "copy 2 was sent after the close");
 }
 
 #[test]
-fn a_scout_whose_confirm_proves_nothing_is_replaced_after_a_pause() {
+fn a_confirm_of_the_copy_that_finds_out_proves_nothing_if_the_exchange_was_closed_meanwhile() {
     let mut story = Story::begin();
-    story.send([1]);
-    story.outbox.nacked(MAIN, CopyId(1));
-    let (lane, _) = story.next_trial();
-    story.send(2..=3);
-    story.closed(MAIN, 403, FORBIDDEN);
-    let (scouted, scout) = story.next_trial();
-    assert_eq!(scout, CopyId(2));
-    // While the scout is under way, another copy closes its lane over the same exchange.
+    let lane = story.alone(1);
+    let main = story.send_to(2, "x");
+    story.send([3]);
+    story.closed(main, 403, FORBIDDEN);
+    let since = story.now;
+    assert_eq!(story.next_send().1, CopyId(2));
+    assert_eq!(story.now - since, USUAL_ANSWER_TIME, "copy 1 could still find out");
     assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
-    story.outbox.confirmed(scout, story.now);
-    assert_eq!(story.actions(), [Action::CloseLane(scouted), confirmed(2)]);
-    assert_eq!(story.next_trial().1, CopyId(3), "another finds out, after a pause");
+    assert_eq!(story.confirm(2), [confirmed(2)]);
+    assert_eq!(story.after(Duration::from_millis(199)), []);
+    assert_eq!(story.next_send().1, CopyId(3), "another finds out, after a pause");
+    assert_eq!(story.actions(), []);
 }
 
 #[test]
 fn what_is_refused_while_the_pause_of_its_exchange_runs_rests_as_long() {
     let mut story = Story::begin();
-    story.send([1]);
-    story.outbox.nacked(MAIN, CopyId(1));
-    let (lane, _) = story.next_trial();
-    story.send([2]);
-    story.closed(MAIN, 403, FORBIDDEN);
+    let lane = story.alone(1);
+    let main = story.send_to(2, "x");
+    story.closed(main, 403, FORBIDDEN);
     assert_eq!(story.after(Duration::from_millis(60)), []);
     assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
     assert_eq!(story.after(Duration::from_millis(60)), []);
-    assert_eq!(story.next_trial().1, CopyId(2));
+    assert_eq!(story.next_send().1, CopyId(2));
 }
 
 #[test]
@@ -505,10 +506,9 @@ fn copies_to_other_exchanges_go_on_while_one_is_repaired() {
     story.outbox.returned(MAIN, CopyId(1));
     assert_eq!(story.actions(), [Action::Repair]);
     story.outbox.submit(CopyId(2), "x");
-    story.outbox.submit(CopyId(3), "y");
-    assert_eq!(story.actions(), [sent(MAIN, 3, false)]);
+    story.send_to(3, "y");
     story.outbox.repaired();
-    assert!(story.actions().contains(&sent(MAIN, 2, false)));
+    assert_eq!(story.actions(), [sent(MAIN, 2, false)]);
 }
 
 #[test]
@@ -522,13 +522,7 @@ fn a_copy_that_is_returned_during_a_repair_is_kept_and_asks_for_another_repair()
     assert_eq!(story.actions(), []);
     assert_eq!(story.after(Duration::from_secs(3)), [], "both wait for the repair");
     story.outbox.repaired();
-    let lanes: Vec<_> = story.actions();
-    assert_eq!(lanes.len(), 2, "each is tried, once: {lanes:?}");
-    for action in lanes {
-        let Action::OpenLane(lane) = action else { panic!("{action:?}") };
-        story.outbox.lane_opened(lane);
-    }
-    assert_eq!(story.actions().len(), 2);
+    assert_eq!(story.actions(), [1, 2].map(|id| sent(MAIN, id, true)), "each is sent, once");
     for id in 1..=2 {
         story.outbox.confirmed(CopyId(id), story.now);
     }
@@ -542,20 +536,18 @@ fn a_copy_that_is_returned_during_a_repair_is_kept_and_asks_for_another_repair()
 }
 
 #[test]
-fn a_scout_whose_confirm_comes_when_its_connection_was_given_up_opens_the_exchange() {
+fn a_confirm_that_comes_when_its_connection_was_given_up_opens_the_exchange() {
     let mut story = Story::begin();
     story.send([1]);
     story.closed(MAIN, 403, FORBIDDEN);
-    let (_, scout) = story.next_trial();
-    assert_eq!(scout, CopyId(1));
+    assert_eq!(story.next_send().1, CopyId(1));
     story.outbox.connection_lost(&Cause::of("the connection ended"), story.now);
     // It was on its way before the end.
-    story.outbox.confirmed(scout, story.now);
-    assert!(story.actions().contains(&confirmed(1)));
+    assert!(story.confirm(1).contains(&confirmed(1)));
     assert_eq!(story.after(Duration::from_secs(10)), [Action::Connect]);
-    let main = story.connect();
-    story.outbox.submit(CopyId(2), "x");
-    assert_eq!(story.actions(), [sent(main, 2, false)], "nothing is held back");
+    story.connect();
+    let lane = story.send_to(2, "x");
+    assert_eq!(story.send_to(3, "x"), lane, "nothing is held back");
 }
 
 #[test]
@@ -572,7 +564,7 @@ fn a_suspect_that_is_refused_is_none_any_more_and_holds_nothing_up() {
     let actions = story.actions();
     assert!(actions.contains(&Action::CloseLane(lane)), "{actions:?}");
     let before = story.now;
-    let (_, other) = story.next_trial();
+    let (_, other) = story.next_send();
     assert_ne!(other, suspect);
     assert!(story.now < before + USUAL_ANSWER_TIME, "the other one is tried soon");
 }
@@ -589,28 +581,6 @@ fn a_connection_is_made_after_a_pause_that_doubles_until_one_was_steady() {
     assert_eq!(pauses, [100, 200, 400, 100]);
 }
 
-/// As after a copy that nobody waits for any longer. The copies that go on are not to blame, so none is set apart.
-#[test]
-fn the_main_lane_is_opened_after_a_pause_if_the_broker_blames_an_exchange_to_which_nothing_is_under_way() {
-    let mut story = Story::begin();
-    story.send([1]);
-    let mut main = MAIN;
-    let mut pauses = Vec::new();
-    for _ in 0..3 {
-        story.after(REPAIR_EVERY);
-        let since = story.now;
-        assert_eq!(story.closed(main, 404, "NOT_FOUND - no exchange 'gone' in vhost '/'"), [Action::Repair]);
-        story.outbox.repaired();
-        let actions = story.next_actions();
-        let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
-        story.outbox.lane_opened(lane);
-        assert_eq!(story.actions(), [sent(lane, 1, true)]);
-        main = lane;
-        pauses.push((story.now - since).as_millis());
-    }
-    assert_eq!(pauses, [100, 200, 400]);
-}
-
 #[test]
 fn each_reason_for_which_there_is_no_connection_is_reported_once() {
     let mut story = Story::begin();
@@ -624,46 +594,39 @@ fn each_reason_for_which_there_is_no_connection_is_reported_once() {
 }
 
 #[test]
-fn the_main_lane_is_opened_after_a_pause_that_doubles_until_a_copy_is_confirmed_on_it() {
+fn a_lane_that_is_closed_before_anything_is_sent_is_opened_after_a_pause_that_doubles_until_a_copy_is_confirmed() {
     let mut story = Story::begin();
-    let mut main = MAIN;
+    let mut lane = MAIN;
     let mut pauses = Vec::new();
     for number in 0..4 {
-        match number {
-            2 => {
-                story.disconnect("no");
-                main = story.connect();
-            }
-            3 => {
-                story.send([1]);
-                story.outbox.confirmed(CopyId(1), story.now);
-                story.actions();
-            }
-            _ => {}
-        }
         let since = story.now;
-        assert_eq!(story.closed(main, 541, "INTERNAL_ERROR"), []);
+        assert_eq!(story.closed(lane, 541, "INTERNAL_ERROR"), []);
+        if number == 0 {
+            story.outbox.submit(CopyId(1), "x");
+        }
         let actions = story.next_actions();
-        let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
-        story.outbox.lane_opened(lane);
-        main = lane;
+        let [Action::OpenLane(next)] = actions[..] else { panic!("{actions:?}") };
+        lane = next;
         pauses.push((story.now - since).as_millis());
     }
-    assert_eq!(pauses, [100, 200, 400, 100]);
+    assert_eq!(pauses, [100, 200, 400, 800]);
+    story.opened(lane);
+    assert_eq!(story.confirm(1), [confirmed(1)]);
+    assert_eq!(story.closed(lane, 541, "INTERNAL_ERROR"), []);
+    story.outbox.submit(CopyId(2), "x");
+    assert!(matches!(story.after(Duration::from_millis(100))[..], [Action::OpenLane(_)]));
 }
 
 #[test]
 fn a_lane_that_is_closed_before_its_copy_was_sent_says_nothing_about_the_copy_or_its_exchange() {
     let mut story = Story::begin();
     story.send([1]);
-    story.outbox.nacked(MAIN, CopyId(1));
-    let actions = story.next_actions();
+    let actions = story.closed(MAIN, 406, "no");
     let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
     assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
-    assert!(matches!(story.reports[..], [Report::Trouble { trouble: Trouble::Refused, .. }]), "{:?}", story.reports);
-    story.outbox.submit(CopyId(2), "x");
-    assert_eq!(story.actions(), [sent(MAIN, 2, false)]);
-    assert_eq!(story.next_trial().1, CopyId(1));
+    assert!(matches!(story.reports[..], [Report::Doubt { .. }]), "{:?}", story.reports);
+    story.send_to(2, "x");
+    assert_eq!(story.next_send().1, CopyId(1));
 }
 
 #[test]
@@ -672,14 +635,13 @@ fn a_suspect_whose_confirm_is_late_holds_nothing_up_and_is_not_blamed_alone_for_
     story.send(1..=2);
     story.outbox.connection_lost(&frame_error(), story.now);
     story.after(Duration::from_secs(10));
-    let main = story.connect();
+    story.connect();
     let actions = story.actions();
     assert!(matches!(actions[..], [Action::Send { id: CopyId(1), .. }]), "{actions:?}");
-    story.outbox.submit(CopyId(3), "x");
-    assert_eq!(story.after(USUAL_ANSWER_TIME), [sent(main, 3, false)]);
-    story.outbox.confirmed(CopyId(3), story.now);
-    assert_eq!(story.actions(), [confirmed(3)]);
-    assert_eq!(story.next_trial().1, CopyId(2));
+    assert_eq!(story.after(USUAL_ANSWER_TIME), []);
+    story.send_to(3, "x");
+    assert_eq!(story.confirm(3), [confirmed(3)]);
+    assert_eq!(story.next_send().1, CopyId(2));
     // Both suspects have been under way for so long that either may be why the connection is lost.
     story.after(2 * USUAL_ANSWER_TIME);
     story.outbox.connection_lost(&frame_error(), story.now);
@@ -731,11 +693,11 @@ fn an_exchange_has_recovered_when_no_copy_was_in_trouble_for_a_while() {
     story.send(1..=2);
     let recovered = |story: &Story| story.reports.iter().any(|report| matches!(report, Report::Recovered { .. }));
     story.outbox.nacked(MAIN, CopyId(1));
-    assert_eq!(story.next_trial().1, CopyId(1));
+    assert_eq!(story.next_send().1, CopyId(1));
     story.outbox.confirmed(CopyId(1), story.now);
     story.outbox.nacked(MAIN, CopyId(2));
     story.actions();
-    assert_eq!(story.next_trial().1, CopyId(2));
+    assert_eq!(story.next_send().1, CopyId(2));
     story.after(RECOVERED_AFTER);
     assert!(!recovered(&story), "copy 2 is in trouble");
     story.outbox.confirmed(CopyId(2), story.now);
@@ -747,63 +709,66 @@ fn an_exchange_has_recovered_when_no_copy_was_in_trouble_for_a_while() {
 }
 
 #[test]
-fn one_copy_after_the_other_finds_out_whether_an_exchange_takes_any_after_a_pause_that_doubles() {
+fn one_copy_finds_out_whether_an_exchange_takes_any_after_a_pause_that_doubles() {
     let mut story = Story::begin();
     story.send(1..=3);
-    let actions = story.closed(MAIN, 403, FORBIDDEN);
-    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
-    story.outbox.lane_opened(main);
-    let scouts = [(); 4].map(|()| {
+    assert_eq!(story.closed(MAIN, 403, FORBIDDEN), []);
+    let tries = [(); 4].map(|()| {
         let since = story.now;
-        let (lane, scout) = story.next_trial();
+        let (lane, id) = story.next_send();
         assert_eq!(story.closed(lane, 403, FORBIDDEN), []);
-        (scout.0, (story.now - since).as_millis())
+        (id.0, (story.now - since).as_millis())
     });
-    assert_eq!(scouts, [(1, 100), (2, 200), (3, 400), (1, 800)]);
+    assert_eq!(tries, [(1, 100), (1, 200), (1, 400), (1, 800)]);
 }
 
 #[test]
-fn a_scout_that_is_given_up_or_has_no_answer_for_long_is_replaced_at_once() {
+fn no_copy_waits_for_one_that_was_given_up_or_has_no_answer_for_long() {
     for is_given_up in [true, false] {
         let mut story = Story::begin();
         story.send(1..=2);
         story.closed(MAIN, 403, FORBIDDEN);
-        let (lane, scout) = story.next_trial();
-        assert_eq!(scout, CopyId(1));
-        let actions = if is_given_up {
-            story.outbox.withdraw(scout, story.now);
-            assert_eq!(story.outbox.next(story.now, false, || 1.0), Some(Action::CloseLane(lane)));
-            story.actions()
+        let (lane, first) = story.next_send();
+        assert_eq!(first, CopyId(1));
+        if is_given_up {
+            story.outbox.withdraw(first, story.now);
         } else {
             assert_eq!(story.after(USUAL_ANSWER_TIME - Duration::from_nanos(1)), []);
-            story.after(Duration::from_nanos(1))
-        };
-        assert!(matches!(actions[..], [Action::OpenLane(_)]), "{actions:?}");
+            story.now += Duration::from_nanos(1);
+        }
+        assert_eq!(story.actions(), [sent(lane, 2, true)]);
     }
 }
 
+/// While the broker reads nothing, no answer says nothing.
 #[test]
-fn the_confirm_of_what_was_sent_before_an_exchange_was_closed_replaces_no_scout() {
+fn an_alarm_leaves_an_exchange_in_doubt() {
     let mut story = Story::begin();
-    story.send([1]);
-    story.outbox.nacked(MAIN, CopyId(1));
-    let (early, _) = story.next_trial();
-    story.send(2..=3);
-    let actions = story.closed(MAIN, 403, FORBIDDEN);
-    let [Action::OpenLane(main)] = actions[..] else { panic!("{actions:?}") };
-    story.outbox.lane_opened(main);
-    assert_eq!(story.next_trial().1, CopyId(2));
-    story.outbox.confirmed(CopyId(1), story.now);
-    assert_eq!(story.actions(), [Action::CloseLane(early), confirmed(1)]);
-    assert_eq!(story.after(USUAL_ANSWER_TIME / 2), [], "copy 2 still finds out");
+    story.send(1..=3);
+    story.closed(MAIN, 403, FORBIDDEN);
+    story.next_send();
+    story.is_blocked = true;
+    assert_eq!(story.after(2 * USUAL_ANSWER_TIME), []);
+    story.is_blocked = false;
+    let (_, second) = story.next_send();
+    assert_eq!((second, story.actions()), (CopyId(2), vec![]));
+}
+
+#[test]
+fn while_one_copy_finds_out_the_confirm_of_what_was_sent_before_lets_no_other_go() {
+    let mut story = Story::begin();
+    story.send(1..=3);
+    story.closed(MAIN, 403, FORBIDDEN);
+    assert_eq!(story.next_send().1, CopyId(1));
+    assert_eq!(story.confirm(2), [confirmed(2)]);
+    assert_eq!(story.after(USUAL_ANSWER_TIME / 2), [], "copy 1 still finds out");
 }
 
 #[test]
 fn a_blocked_connection_may_take_any_time_to_open_a_lane() {
     let mut story = Story::begin();
     story.send([1]);
-    story.outbox.nacked(MAIN, CopyId(1));
-    let actions = story.next_actions();
+    let actions = story.closed(MAIN, 406, "no");
     let [Action::OpenLane(lane)] = actions[..] else { panic!("{actions:?}") };
     story.is_blocked = true;
     for _ in 0..10 {

@@ -177,8 +177,6 @@ impl World {
         }
         let Plan { exchange, nature, .. } = self.scenario.copies[index(id)];
         let mood = self.mood(exchange);
-        let named =
-            if self.scenario.names_exchange { format!("exchange 'x{exchange}' in vhost '/'") } else { String::new() };
         let mut close = |code, text: String| {
             self.lanes.remove(&lane);
             Answer::LaneClosed(lane, id, Cause { code: Some(code), text })
@@ -188,8 +186,8 @@ impl World {
                 self.lanes.clear();
                 Answer::ConnectionClosed(id, Cause { code: Some(501), text: "FRAME_ERROR".to_owned() })
             }
-            (_, Mood::Forbidden) => close(403, format!("ACCESS_REFUSED - access to {named} refused")),
-            (_, Mood::Missing) => close(404, format!("NOT_FOUND - no {named}")),
+            (_, Mood::Forbidden) => close(403, "ACCESS_REFUSED - access to exchange refused".to_owned()),
+            (_, Mood::Missing) => close(404, "NOT_FOUND - no exchange".to_owned()),
             (Nature::Malformed, _) => close(406, "PRECONDITION_FAILED - invalid expiration".to_owned()),
             (Nature::Fine, Mood::Open) => {
                 self.fates[index(id)].stored += 1;

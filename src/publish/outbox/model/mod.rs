@@ -39,7 +39,7 @@ enum Event {
 pub(super) struct World {
     pub(super) outbox: Outbox,
     pub(super) fates: Vec<Fate>,
-    /// How often the main lane was closed over a copy.
+    /// How often a lane was closed with several copies on it.
     pub(super) closes: u32,
     pub(super) opened: u32,
     /// How many confirms came when their connection was gone, and how many other answers did.
@@ -271,6 +271,7 @@ impl World {
     fn send(&mut self, lane: LaneId, id: CopyId, again: bool) {
         let now = self.now;
         let exchange = self.scenario.copies[index(id)].exchange;
+        self.note_silence(exchange);
         assert!(self.is_repaired, "{id:?} is sent before the topology was declared on this connection");
         assert!(!self.is_under_repair[exchange], "{id:?} is sent to an exchange that may lack its bindings");
         let fate = &mut self.fates[index(id)];
@@ -308,10 +309,24 @@ impl World {
         }
     }
 
+    /// A copy that was sent after the exchange was closed, and has had no answer for long, has closed nothing. So the exchange is open.
+    fn note_silence(&mut self, exchange: usize) {
+        let Some(closed) = self.closed[exchange] else { return };
+        let is_silent = |(id, (lane, sent_at)): (&CopyId, &(LaneId, Duration))| {
+            self.scenario.copies[index(*id)].exchange == exchange
+                && self.sends[&(*lane, *id)] > closed
+                && self.now - *sent_at >= USUAL_ANSWER_TIME
+        };
+        if self.in_flight.iter().any(is_silent) {
+            self.closed[exchange] = None;
+        }
+    }
+
     fn check_memory(&self) {
         let outbox = &self.outbox;
         let copies = outbox.copies.len();
-        assert!(outbox.trials.len() <= copies && outbox.queue.len() + outbox.ready.len() <= copies);
+        let queued = outbox.exchanges.iter().map(|exchange| exchange.queue.len() + exchange.apart.len()).sum::<usize>();
+        assert!(outbox.trials.len() <= copies && queued + outbox.suspects.len() <= copies);
         assert!(outbox.timers.len() <= 3 * copies + EXCHANGES * 2 + 8, "{} timers", outbox.timers.len());
     }
 }

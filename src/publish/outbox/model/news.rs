@@ -28,8 +28,8 @@ impl World {
                 }
             }
             Answer::LaneClosed(lane, culprit, cause) => {
-                let is_its = self.outbox.main.lane == Some(lane) || self.outbox.trials.contains_key(&lane);
-                if is_its && matches!(cause.blame(), Blame::Exchange(_, Trouble::Missing)) {
+                let is_its = self.outbox.exchange_with(lane).is_some() || self.outbox.trials.contains_key(&lane);
+                if is_its && matches!(cause.blame(), Blame::Exchange(Trouble::Missing)) {
                     self.needs_repair[self.scenario.copies[index(culprit)].exchange] = true;
                 }
                 self.lane_closes(lane, culprit, &cause);
@@ -143,7 +143,7 @@ impl World {
     /// Whoever was on the lane beside the culprit may be sent again, if the culprit was not known.
     fn lane_closes(&mut self, lane: LaneId, culprit: CopyId, cause: &Cause) {
         let exchange = self.scenario.copies[index(culprit)].exchange;
-        let is_of_the_exchange = cause.code != Some(406) && self.scenario.names_exchange;
+        let is_of_the_exchange = cause.code != Some(406);
         let is_new = if !self.is_heard() {
             true
         } else if is_of_the_exchange {

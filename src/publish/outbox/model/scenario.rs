@@ -66,8 +66,6 @@ pub(crate) struct Scenario {
     pub(crate) deletions: Vec<(u64, usize, Deleted)>,
     /// After so many sends, and so long, the connection drops: while copies or their answers are on their way.
     pub(crate) cuts: Vec<(usize, u64)>,
-    /// Whether a 403 or 404 names the exchange. It does where an exchange is deleted: nothing else asks for a repair.
-    pub(crate) names_exchange: bool,
 }
 
 /// What became of a copy.
