@@ -1,32 +1,32 @@
 //! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, hands back what no handler will
 //! see.
 
+mod ending;
+mod leader;
+mod stopping;
 mod subscriptions;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lapin::message::Delivery as Incoming;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use leader::check_leader;
 use subscriptions::Subscriptions;
 
 use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
-use crate::broker::look::{leader_answers, silent_leader};
-use crate::broker::queued::queued;
-use crate::consume::ack_timeout::{AckTimeout, is_ack_timeout, named_in};
+use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::{QueueIndex, is_near_limit};
 use crate::consume::intake::Intake;
-use crate::consume::settler::{CLOSE_DELAY, Settler, SettlingChannel};
+use crate::consume::settler::{Settler, SettlingChannel};
 use crate::consume::unacked::Unacked;
 use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
@@ -89,6 +89,8 @@ pub(crate) struct Session<'a> {
     has_taken: bool,
     /// When to look next at what is due, at the earliest.
     look_at: Instant,
+    /// When to check the channel next, if nothing is subscribed.
+    check_at: Instant,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     /// Whether it ever was.
@@ -108,19 +110,11 @@ const ARRIVED_KEPT: usize = 1_000;
 /// What is due may concern another queue, so a session does not ask again at once.
 const SOONEST_WAKE: Duration = Duration::from_millis(50);
 
-/// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until then the queue may still be found,
-/// and the binding that follows a declare may find none: the broker then closes the whole connection with 541 (4.3).
-const DELETION: Duration = Duration::from_millis(300);
-
-/// The broker does not say which.
-const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's consumer_timeout: \
-    broker.consumer_timeout should say it, and for an existing quorum queue queue_type = \"quorum\" should be set";
-
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
     pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<dyn Connection>) -> Result<Self, Error> {
         queue.keeper.declare(&connection, &queue.topology).await?;
-        Self::check_leader(queue, &*connection).await?;
+        check_leader(queue, &*connection).await?;
         let opening = connection.open_channel();
         let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
         let lost = CancellationToken::new();
@@ -134,6 +128,7 @@ impl<'a> Session<'a> {
             arrived: Vec::new(),
             has_taken: false,
             look_at: Instant::now(),
+            check_at: Instant::now(),
             is_consuming: false,
             has_consumed: false,
             is_taken_back: false,
@@ -142,24 +137,6 @@ impl<'a> Session<'a> {
         };
         session.set_prefetch(1).await?;
         Ok(session)
-    }
-
-    /// Fails if the leader of the queue hangs. The broker would carry a subscription out when the leader goes on, although nobody waits for
-    /// it any more, and would charge the messages that it delivers.
-    async fn check_leader(queue: &WorkQueue, connection: &dyn Connection) -> Result<(), Error> {
-        let name = &queue.context.addresses.queue;
-        let looking = async {
-            let channel = connection.open_channel().await?;
-            let answers = leader_answers(&*channel, name, queue.answer_timeout / 2).await?;
-            channel.close("done").await.map(|()| answers)
-        };
-        match queue.shutdown.answer("asking the leader of a queue", queue.answer_timeout, looking).await {
-            // The queue may be consumed all the same: some versions require more permissions to look at a queue than to consume it, and
-            // what has timed out may only be slow.
-            Ok(true) | Err(Error::Permission { .. } | Error::Timeout { .. }) => Ok(()),
-            Ok(false) => Err(silent_leader(format!("consuming queue {:?}", name.as_str()), name)),
-            Err(error) => Err(error),
-        }
     }
 
     /// Whether anything was delivered.
@@ -209,48 +186,6 @@ impl<'a> Session<'a> {
         end
     }
 
-    /// Returns when the channel is gone while the service is stopping. Then no handler may send a copy of what the broker has again, and those
-    /// of an ordered queue end.
-    pub(crate) async fn lost_while_stopping(&mut self) {
-        while self.channel.is_open() {
-            tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
-        }
-        self.queue.intake.lost(self.queue.index);
-        self.lost.cancel();
-    }
-
-    /// Closes the channel of an ordered queue, which gives back all that it holds in its order (3.10, 4.0 and 4.3). By then no handler
-    /// runs here, because the next process gets the messages at once.
-    pub(crate) async fn close(&self) {
-        self.lost.cancel();
-        let Session { queue, channel, .. } = self;
-        let settled = async {
-            queue.intake.all_dropped(queue.index).await;
-            self.settle().await
-        };
-        // In vain if a handler blocks its thread; then dropping the session closes the channel, and so the connection is not waited for.
-        if tokio::time::timeout(queue.answer_timeout + CLOSE_DELAY, settled).await == Ok(true) {
-            // Without an answer the connection is gone, or soon will be.
-            let _ = queue.shutdown.answer("closing a channel", queue.answer_timeout, channel.close("done")).await;
-        }
-    }
-
-    /// Sends the acks, rejects and nacks that were collected, and waits until the broker has read them, and a little longer for it to apply
-    /// them. A busy broker reads late, and loses those that it reads together with the close. Returns false if no answer came: the channel
-    /// is gone, or soon will be.
-    pub(crate) async fn settle(&self) -> bool {
-        let is_answered = self.answer("settling", self.settling_channel.round_trip()).await.is_ok();
-        if is_answered {
-            tokio::time::sleep(CLOSE_DELAY).await;
-        }
-        is_answered
-    }
-
-    /// Sends the acks, rejects and nacks that were collected.
-    fn send_settlements(&self) {
-        self.settling_channel.send();
-    }
-
     pub(crate) fn is_ordered(&self) -> bool {
         self.queue.context.config.order.is_kept()
     }
@@ -265,7 +200,12 @@ impl<'a> Session<'a> {
             self.queue.context.consuming();
         }
         let now = Instant::now();
-        let check_at = now + CHECK_CHANNEL_EVERY;
+        let is_unsubscribed = self.subscriptions.streams.is_empty();
+        if is_unsubscribed && self.check_at <= now {
+            // Before whatever else happens, because that may happen without end.
+            self.check_at = now + CHECK_CHANNEL_EVERY;
+            self.check_channel()?;
+        }
         let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(self.look_at));
         if wake_at.is_some_and(|at| at <= now) {
             // First, because deliveries may come without end.
@@ -277,8 +217,8 @@ impl<'a> Session<'a> {
             item = self.subscriptions.next() => self.take(item).await,
             // An error means that the intake is gone, and with it the service.
             _ = self.window.changed() => Ok(()),
-            () = tokio::time::sleep_until(wake_at.unwrap_or(check_at)), if wake_at.is_some() => self.look().await,
-            () = tokio::time::sleep_until(check_at), if self.subscriptions.streams.is_empty() => self.check_channel(),
+            () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => self.look().await,
+            () = tokio::time::sleep_until(self.check_at), if is_unsubscribed => Ok(()),
         }
     }
 
@@ -340,116 +280,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
-    /// it was the ack timeout, it is noted.
-    fn reason_for(&mut self, error: Error) -> Error {
-        let error = self.told().unwrap_or(error);
-        let text = error.to_string();
-        if is_ack_timeout(&text) {
-            self.taken_back_after(named_in(&text));
-        }
-        // Without a subscription, the channel ends without a word.
-        self.is_taken_back |= is_ack_timeout(&text) || self.queue.intake.is_stuck(self.queue.index);
-        error
-    }
-
-    /// What the subscriptions say about the end of the channel.
-    fn told(&mut self) -> Option<Error> {
-        let told = self.subscriptions.error()?;
-        Some(self.lost_by(Problem::of_lapin(&told)))
-    }
-
-    /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
-    /// says so once, and settles what comes from now on in the shorter one: a message that cannot be held for so long is requeued, and
-    /// parked at the delivery limit.
-    fn taken_back_after(&self, timeout: Option<Duration>) {
-        let WorkQueue { ack_timeout, context, .. } = self.queue;
-        context.summary.update(|summary| summary.taken_back += 1);
-        if let Some(timeout) = timeout
-            && ack_timeout.named(timeout)
-        {
-            self.queue.intake.limit_hold(self.queue.index, ack_timeout.hold_limit(self.is_ordered()));
-            let text = humantime::format_duration;
-            tracing::warn!(
-                queue = %self.name(),
-                "the broker took back a message that was not settled within {}, and broker.consumer_timeout is {}: set \
-                 broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker; until then, a message that waits longer in \
-                 this process is given back, which the broker counts",
-                text(timeout), text(ack_timeout.configured), text(timeout)
-            );
-        }
-    }
-
-    /// The broker has ended the subscription: the queue was deleted, its node went away, or (from 4.3 on) a message was not
-    /// settled in time. What is unsettled can still be settled here.
-    async fn cancelled(&mut self) -> Result<(), Error> {
-        if let Err(error) = self.check_channel() {
-            let told = self.told();
-            if told.is_none() {
-                // A subscription that has ended is not told why its channel was closed.
-                self.subscriptions = Subscriptions::default();
-            }
-            return Err(told.unwrap_or(error));
-        }
-        let error = self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
-        if self.is_ordered() {
-            self.is_taken_back = true;
-            // Another process may be active by now. Only a closed channel gives back what is held here.
-            return Err(error);
-        }
-        self.unsubscribe().await?;
-        tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
-        self.queue.context.not_consuming(Some(&error));
-        self.is_consuming = false;
-        // Otherwise nothing can have been held for as long as the ack timeout.
-        self.is_taken_back = self.queue.intake.is_stuck(self.queue.index);
-        self.declare_again().await?;
-        self.is_taken_back = false;
-        Ok(())
-    }
-
-    /// Declares the queue again, after an alarm if the ack timeout may have been over. Meanwhile nothing is subscribed: what waits for a slot must
-    /// not time out, because the broker would close the channel over it, and nothing else notices that the channel is gone. Then no copy may
-    /// be sent of what it has brought.
-    async fn declare_again(&self) -> Result<(), Error> {
-        let declare = async {
-            tokio::time::sleep(DELETION).await;
-            if self.is_taken_back {
-                self.queue.wait_out_alarm().await;
-            }
-            self.queue.keeper.declare(&self.connection, &self.queue.topology).await
-        };
-        let mut declare = pin!(declare);
-        loop {
-            tokio::select! {
-                biased;
-                () = self.queue.shutdown.requested() => return Ok(()),
-                declared = &mut declare => return declared,
-                () = tokio::time::sleep(CHECK_CHANNEL_EVERY) => {}
-            }
-            self.check_channel()?;
-            self.hand_back(&self.queue.intake.take_late(self.queue.index), "they waited too long for a free handler");
-        }
-    }
-
-    /// Hands back what no handler has seen, after the subscription has ended: otherwise the broker would deliver it here again,
-    /// which 3.10 and 4.0 count.
-    async fn hand_back_all(&mut self) {
-        self.queue.intake.stop();
-        if self.is_ordered() {
-            // To cancel, or to give back single messages, would let others overtake them. All go back when the channel closes.
-            let left = self.queue.intake.drain(self.queue.index).len() as u64;
-            return self.queue.context.summary.update(|summary| summary.handed_back += left);
-        }
-        if let Err(error) = self.unsubscribe().await {
-            tracing::debug!(%error, "the channel was gone before the subscription ended");
-        }
-        // Also if an earlier try to end them got no answer: settling must not wait for that.
-        self.queue.intake.subscribed(self.queue.index, 0);
-        let unseen = self.queue.intake.drain(self.queue.index);
-        self.hand_back(&unseen, "the service is stopping");
-    }
-
     /// Hands back what has waited too long, after the window has become narrower.
     async fn hand_back_late(&mut self) -> Result<(), Error> {
         self.queue.intake.tick();
@@ -474,45 +304,11 @@ impl<'a> Session<'a> {
         self.queue.context.summary.update(|summary| summary.handed_back += handed_back as u64);
     }
 
-    fn check_channel(&self) -> Result<(), Error> {
-        if self.channel.is_open() {
-            return Ok(());
-        }
-        Err(self.lost_by("the channel was closed".to_owned().into()))
-    }
-
     async fn answer<T>(&self, what: &str, operation: impl Future<Output = lapin::Result<T>>) -> Result<T, Error> {
         self.queue.shutdown.answer(what, self.queue.answer_timeout, operation).await
     }
 
     fn name(&self) -> &str {
         &self.queue.context.config.queue
-    }
-
-    fn lost_by(&self, problem: Problem) -> Error {
-        Error::of_end(format!("consuming queue {:?}", self.name()), problem)
-    }
-}
-
-/// Closes the channel, because lapin alone would only cancel each subscription, and keep the channel until the broker has answered.
-/// Meanwhile the next process would get messages of an ordered queue before those that are held here. And a subscription that was given up
-/// before it was answered would stay, with all that is delivered to it.
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        self.lost.cancel();
-        self.send_settlements();
-        let (channel, limit) = (self.channel.clone(), self.queue.answer_timeout);
-        match Handle::try_current() {
-            // Later, so that the last acks are not lost. In an ordered queue the close has to come before lapin's cancel.
-            Ok(runtime) if !self.is_ordered() => {
-                runtime.spawn(async move {
-                    tokio::time::sleep(CLOSE_DELAY).await;
-                    tokio::time::timeout(limit, channel.close("done")).await
-                });
-            }
-            _ => {
-                queued(channel.close("done"));
-            }
-        }
     }
 }

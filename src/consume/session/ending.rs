@@ -1,0 +1,122 @@
+//! How a subscription or a channel ends, what the broker says about it, and what that tells of its ack timeout.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use super::subscriptions::Subscriptions;
+use super::{CHECK_CHANNEL_EVERY, Session, WorkQueue};
+use crate::consume::ack_timeout::{is_ack_timeout, named_in};
+use crate::error::{Error, Problem};
+
+/// How long the broker may take to delete a queue after it has cancelled the subscriptions. Until then the queue may still be found,
+/// and the binding that follows a declare may find none: the broker then closes the whole connection with 541 (4.3).
+const DELETION: Duration = Duration::from_millis(300);
+
+/// The broker does not say which.
+const WHY_CANCELLED: &str = "the queue was deleted, its node went away, or a message was not settled within the broker's consumer_timeout: \
+    broker.consumer_timeout should say it, and for an existing quorum queue queue_type = \"quorum\" should be set";
+
+impl Session<'_> {
+    /// What ended the session. A request that fails because the broker has closed the channel does not say why; the subscriptions do. If
+    /// it was the ack timeout, it is noted.
+    pub(super) fn reason_for(&mut self, error: Error) -> Error {
+        let error = self.told().unwrap_or(error);
+        let text = error.to_string();
+        if is_ack_timeout(&text) {
+            self.taken_back_after(named_in(&text));
+        }
+        // Without a subscription, the channel ends without a word.
+        self.is_taken_back |= is_ack_timeout(&text) || self.queue.intake.is_stuck(self.queue.index);
+        error
+    }
+
+    /// What the subscriptions say about the end of the channel.
+    fn told(&mut self) -> Option<Error> {
+        let told = self.subscriptions.error()?;
+        Some(self.lost_by(Problem::of_lapin(&told)))
+    }
+
+    /// The broker has taken back a message that was not settled within this time, if it is known. If the settings know of a longer time,
+    /// says so once, and settles what comes from now on in the shorter one: a message that cannot be held for so long is requeued, and
+    /// parked at the delivery limit.
+    fn taken_back_after(&self, timeout: Option<Duration>) {
+        let WorkQueue { ack_timeout, context, .. } = self.queue;
+        context.summary.update(|summary| summary.taken_back += 1);
+        if let Some(timeout) = timeout
+            && ack_timeout.named(timeout)
+        {
+            self.queue.intake.limit_hold(self.queue.index, ack_timeout.hold_limit(self.is_ordered()));
+            let text = humantime::format_duration;
+            tracing::warn!(
+                queue = %self.name(),
+                "the broker took back a message that was not settled within {}, and broker.consumer_timeout is {}: set \
+                 broker.consumer_timeout = \"{}\", or raise consumer_timeout on the broker; until then, a message that waits longer in \
+                 this process is given back, which the broker counts",
+                text(timeout), text(ack_timeout.configured), text(timeout)
+            );
+        }
+    }
+
+    /// The broker has ended the subscription: the queue was deleted, its node went away, or (from 4.3 on) a message was not
+    /// settled in time. What is unsettled can still be settled here.
+    pub(super) async fn cancelled(&mut self) -> Result<(), Error> {
+        if let Err(error) = self.check_channel() {
+            let told = self.told();
+            if told.is_none() {
+                // A subscription that has ended is not told why its channel was closed.
+                self.subscriptions = Subscriptions::default();
+            }
+            return Err(told.unwrap_or(error));
+        }
+        let error = self.lost_by(format!("the broker cancelled the subscription: {WHY_CANCELLED}").into());
+        if self.is_ordered() {
+            self.is_taken_back = true;
+            // Another process may be active by now. Only a closed channel gives back what is held here.
+            return Err(error);
+        }
+        self.unsubscribe().await?;
+        tracing::warn!(queue = %self.name(), "the broker cancelled the subscription: {WHY_CANCELLED}; subscribing again");
+        self.queue.context.not_consuming(Some(&error));
+        self.is_consuming = false;
+        // Otherwise nothing can have been held for as long as the ack timeout.
+        self.is_taken_back = self.queue.intake.is_stuck(self.queue.index);
+        self.declare_again().await?;
+        self.is_taken_back = false;
+        Ok(())
+    }
+
+    /// Declares the queue again, after an alarm if the ack timeout may have been over. Meanwhile nothing is subscribed: what waits for a slot must
+    /// not time out, because the broker would close the channel over it, and nothing else notices that the channel is gone. Then no copy may
+    /// be sent of what it has brought.
+    async fn declare_again(&self) -> Result<(), Error> {
+        let declare = async {
+            tokio::time::sleep(DELETION).await;
+            if self.is_taken_back {
+                self.queue.wait_out_alarm().await;
+            }
+            self.queue.keeper.declare(&self.connection, &self.queue.topology).await
+        };
+        let mut declare = pin!(declare);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.queue.shutdown.requested() => return Ok(()),
+                declared = &mut declare => return declared,
+                () = tokio::time::sleep(CHECK_CHANNEL_EVERY) => {}
+            }
+            self.check_channel()?;
+            self.hand_back(&self.queue.intake.take_late(self.queue.index), "they waited too long for a free handler");
+        }
+    }
+
+    pub(super) fn check_channel(&self) -> Result<(), Error> {
+        if self.channel.is_open() {
+            return Ok(());
+        }
+        Err(self.lost_by("the channel was closed".to_owned().into()))
+    }
+
+    pub(super) fn lost_by(&self, problem: Problem) -> Error {
+        Error::of_end(format!("consuming queue {:?}", self.name()), problem)
+    }
+}
