@@ -5,14 +5,11 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use lapin::types::ShortString;
-use lapin::{BasicProperties, Confirmation};
+use futures_util::FutureExt;
 use serde::Serialize;
 use tokio::time::timeout;
 
+use crate::parked::copies::Copy;
 use crate::parked::error::{ParkedError, unconfirmed_because};
 use crate::parked::json_line::Exported;
 use crate::parked::message::Raw;
@@ -23,13 +20,12 @@ use crate::parked::progress::StopSignal;
 use crate::parked::ramp::Stop;
 use crate::parked::requests::{ImportRequest, in_flight};
 use crate::parked::session::Session;
-use crate::parked::under_way::has_room;
+use crate::parked::under_way::{Answered, Drained, UnderWay, Unkept};
 use crate::telemetry::MoveMetrics;
 use rehop::Error;
 use rehop::Timestamp;
 use rehop::internals::Room;
 use rehop::internals::at_rest::Original;
-use rehop::internals::client::Channel;
 use rehop::internals::short;
 
 /// How an import ended.
@@ -51,12 +47,8 @@ pub(super) struct Prepared {
     /// The work queue for which it is parked.
     pub(super) work_queue: Option<String>,
     pub(super) chain: String,
-    exchange: ShortString,
-    routing_key: ShortString,
-    properties: BasicProperties,
     pub(super) body: Vec<u8>,
-    /// Headers that do not fit into a frame. They follow the body.
-    overflow: Vec<u8>,
+    copy: Copy,
 }
 
 impl Parked {
@@ -149,52 +141,49 @@ impl Parked {
         stop: StopSignal<'_>,
         imported: &mut Imported,
     ) -> Result<(), ParkedError> {
-        let channel = session.publishing_channel().await?;
-        let metrics = self.metrics("import");
-        let mut unconfirmed = Unconfirmed { channel: &*channel, answers: FuturesUnordered::new(), bytes: 0, metrics };
-        let ended = self.publish_new(session, &mut unconfirmed, present, messages, stop, imported).await;
-        let drained = unconfirmed.drain(session, &self.queue, imported).await;
+        let under_way = UnderWay::open(session, in_flight(None)).await?;
+        let (queue, metrics) = (&*self.queue, self.metrics("import"));
+        let mut publishing = Publishing { session, queue, under_way, imported, metrics };
+        let ended = self.publish_new(&mut publishing, present, messages, stop).await;
+        let drained = publishing.drain().await;
         ended.and(drained)
     }
 
     async fn publish_new(
         &self,
-        session: &Session,
-        unconfirmed: &mut Unconfirmed<'_>,
+        publishing: &mut Publishing<'_>,
         mut present: Present,
         messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
         stop: StopSignal<'_>,
-        imported: &mut Imported,
     ) -> Result<(), ParkedError> {
+        let session = publishing.session;
         // Work queues that are known to exist. The parked queue is bound for each of them.
         let mut existing: HashSet<String> = HashSet::new();
         for (line, message) in (1..).zip(messages) {
             if (&mut *stop).now_or_never().is_some() {
-                imported.is_stopped = true;
+                publishing.imported.is_stopped = true;
                 return Ok(());
             }
-            let next = self.prepared(&message?, line, session.room())?;
-            if present.take(identity(&next.chain, &next.body)) {
-                imported.already_there += 1;
+            let Prepared { work_queue, chain, body, copy } = self.prepared(&message?, line, session.room())?;
+            if present.take(identity(&chain, &body)) {
+                publishing.imported.already_there += 1;
                 continue;
             }
-            while !unconfirmed.has_room(next.body.len() as u64) {
+            while !publishing.under_way.has_room(body.len() as u64) {
                 tokio::select! {
                     biased;
                     () = &mut *stop => {
-                        imported.is_stopped = true;
+                        publishing.imported.is_stopped = true;
                         return Ok(());
                     }
-                    answer = unconfirmed.patient_answer(session, &self.queue, self.hold()) => {
-                        imported.count(answer?, &self.queue)?;
-                    }
+                    answers = publishing.answers(self.hold()) => publishing.count(answers?)?,
                 }
             }
-            if let Some(work) = next.work_queue.as_ref().filter(|work| !existing.contains(*work)) {
-                session.exists(work).await?;
-                existing.insert(work.clone());
+            if let Some(work) = work_queue.filter(|work| !existing.contains(work)) {
+                session.exists(&work).await?;
+                existing.insert(work);
             }
-            unconfirmed.send(next);
+            publishing.under_way.send((), body, copy)?;
         }
         Ok(())
     }
@@ -212,17 +201,11 @@ impl Parked {
         message.parked_at = exported.parked_at.map(Timestamp::from_millis);
         let original = Original { properties: &properties, body_bytes: body.len() };
         let copy = self.interpreter.imported(&message, original, room);
-        let name = |name: &str| short(name).map_err(|error| bad(error.to_string()));
+        for name in [&copy.exchange, &copy.routing_key] {
+            short(name).map_err(|error| bad(error.to_string()))?;
+        }
         let is_parked = matches!(self.interpreter.place, Place::Queue(_));
-        Ok(Prepared {
-            work_queue: message.destination.filter(|_| is_parked),
-            chain: message.chain,
-            exchange: name(&copy.exchange)?,
-            routing_key: name(&copy.routing_key)?,
-            properties: copy.properties,
-            body,
-            overflow: copy.overflow,
-        })
+        Ok(Prepared { work_queue: message.destination.filter(|_| is_parked), chain: message.chain, body, copy })
     }
 
     /// The work queue that a message belongs to. Of the parked messages, only those of queues that share this parked queue can come here.
@@ -239,98 +222,82 @@ impl Parked {
 }
 
 impl Imported {
-    fn count(&mut self, answer: Option<lapin::Result<Confirmation>>, queue: &str) -> Result<(), ParkedError> {
-        match answer {
-            Some(Ok(Confirmation::Ack(None))) => {
-                self.imported += 1;
-                Ok(())
-            }
-            Some(Ok(_)) => Err(ParkedError::Refused { to: format!("queue {queue}") }),
-            Some(Err(error)) => Err(Error::of_operation("publishing an imported message", &error).into()),
-            None => Ok(()),
-        }
-    }
-}
-
-fn unconfirmed(session: &Session, queue: &str, within: Duration) -> ParkedError {
-    ParkedError::Unconfirmed { queue: queue.to_owned(), within, is_blocked: session.is_blocked() }
-}
-
-/// Copies that the broker has not answered yet.
-struct Unconfirmed<'a> {
-    channel: &'a dyn Channel,
-    answers: FuturesUnordered<BoxFuture<'a, (u64, lapin::Result<Confirmation>)>>,
-    /// The size of their bodies.
-    bytes: u64,
-    metrics: MoveMetrics,
-}
-
-impl Unconfirmed<'_> {
-    /// Whether a body of this size may be sent.
-    fn has_room(&self, size: u64) -> bool {
-        has_room((self.answers.len(), self.bytes), in_flight(None), size)
-    }
-
-    /// The copy is sent at the next [`answer`](Self::answer).
-    fn send(&mut self, Prepared { exchange, routing_key, properties, mut body, mut overflow, .. }: Prepared) {
-        let (channel, size) = (self.channel, body.len() as u64);
-        self.bytes += size;
-        body.append(&mut overflow);
-        let publishing = async move { (size, channel.publish(exchange, routing_key, &body, properties, true).await) };
-        self.answers.push(publishing.boxed());
-    }
-
-    /// The broker's next answer. `None` if nothing is in flight.
-    async fn answer(&mut self) -> Option<lapin::Result<Confirmation>> {
-        let (size, answer) = self.answers.next().await?;
-        self.bytes -= size;
-        if matches!(answer, Ok(Confirmation::Ack(None))) {
-            self.metrics.moved(1);
-        }
-        Some(answer)
-    }
-
-    /// The broker's next answer. Logs a warning if it takes longer than `broker.timeout`. May be dropped at any time.
-    ///
-    /// # Errors
-    ///
-    /// [`ParkedError::Unconfirmed`] if none comes within `patience`.
-    async fn patient_answer(
-        &mut self,
-        session: &Session,
-        queue: &str,
-        patience: Duration,
-    ) -> Result<Option<lapin::Result<Confirmation>>, ParkedError> {
-        let soon = session.limit.min(patience);
-        if let Ok(answer) = timeout(soon, self.answer()).await {
-            return Ok(answer);
-        }
-        tracing::warn!(
-            queue,
-            run = session.run,
-            ends_within = %humantime::format_duration(patience.saturating_sub(soon)),
-            "the broker confirms no imported message: {}",
-            unconfirmed_because(session.is_blocked())
-        );
-        let answer = timeout(patience.saturating_sub(soon), self.answer()).await;
-        answer.map_err(|_| unconfirmed(session, queue, patience))
-    }
-
-    async fn drain(&mut self, session: &Session, queue: &str, imported: &mut Imported) -> Result<(), ParkedError> {
+    /// Counts what the broker keeps. The first problem is returned.
+    fn count(&mut self, answers: Vec<Answered<()>>, queue: &str, metrics: &MoveMetrics) -> Result<(), ParkedError> {
         let mut ended = Ok(());
-        while !self.answers.is_empty() {
-            match timeout(session.limit, self.answer()).await {
-                Ok(answer) => ended = ended.and(imported.count(answer, queue)),
-                Err(_) => return ended.and(Err(unconfirmed(session, queue, session.limit))),
+        for ((), answer) in answers {
+            match answer {
+                Ok(()) => {
+                    self.imported += 1;
+                    metrics.moved(1);
+                }
+                Err(unkept) => ended = ended.and(Err(not_imported(unkept, queue))),
             }
         }
         ended
     }
 }
 
+fn not_imported(unkept: Unkept, queue: &str) -> ParkedError {
+    match unkept {
+        Unkept::Refused { .. } => ParkedError::Refused { to: format!("queue {queue}") },
+        Unkept::Failed { error, .. } => Error::of_operation("publishing an imported message", &error).into(),
+        unclear @ Unkept::Unclear { .. } => unclear.into(),
+    }
+}
+
+/// An import while it publishes.
+struct Publishing<'a> {
+    session: &'a Session,
+    queue: &'a str,
+    under_way: UnderWay<()>,
+    imported: &'a mut Imported,
+    metrics: MoveMetrics,
+}
+
+impl Publishing<'_> {
+    /// The broker's next answers. Logs a warning if they take longer than `broker.timeout`. May be dropped at any time.
+    ///
+    /// # Errors
+    ///
+    /// [`ParkedError::Unconfirmed`] if none comes within `patience`.
+    async fn answers(&mut self, patience: Duration) -> Result<Vec<Answered<()>>, ParkedError> {
+        let soon = self.session.limit.min(patience);
+        let later = patience.saturating_sub(soon);
+        if let Ok(answers) = timeout(soon, self.under_way.answers()).await {
+            return Ok(answers.unwrap_or_default());
+        }
+        tracing::warn!(
+            queue = self.queue,
+            run = self.session.run,
+            ends_within = %humantime::format_duration(later),
+            "the broker confirms no imported message: {}",
+            unconfirmed_because(self.session.is_blocked())
+        );
+        let answers = timeout(later, self.under_way.answers()).await.map_err(|_| self.unconfirmed(patience))?;
+        Ok(answers.unwrap_or_default())
+    }
+
+    fn count(&mut self, answers: Vec<Answered<()>>) -> Result<(), ParkedError> {
+        self.imported.count(answers, self.queue, &self.metrics)
+    }
+
+    async fn drain(mut self) -> Result<(), ParkedError> {
+        let limit = self.session.limit;
+        let Self { queue, under_way, imported, metrics, .. } = &mut self;
+        let Drained { ended, unanswered } =
+            under_way.drain(limit, |answers| imported.count(answers, queue, metrics)).await;
+        if unanswered == 0 { ended } else { ended.and(Err(self.unconfirmed(limit))) }
+    }
+
+    fn unconfirmed(&self, within: Duration) -> ParkedError {
+        ParkedError::Unconfirmed { queue: self.queue.to_owned(), within, is_blocked: self.session.is_blocked() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use lapin::message::{BasicReturnMessage, Delivery};
+    use lapin::BasicProperties;
 
     use super::*;
     use crate::parked::mask::Mask;
@@ -356,8 +323,8 @@ mod tests {
             (Place::Stray, Some("orders"), ("ns.stray", "order.created"), None),
             (Place::Discarded, Some("orders"), ("ns.discarded", "orders"), None),
         ] {
-            let Prepared { exchange, routing_key, work_queue: checked, .. } = prepared(place, destination).unwrap();
-            assert_eq!(((exchange.as_str(), routing_key.as_str()), checked.as_deref()), (to, work_queue));
+            let Prepared { copy, work_queue: checked, .. } = prepared(place, destination).unwrap();
+            assert_eq!(((&*copy.exchange, &*copy.routing_key), checked.as_deref()), (to, work_queue));
         }
         let refused = prepared(Place::queue("orders"), Some("bills")).map(drop).unwrap_err().to_string();
         let says = "line 7 cannot be imported: it belongs to queue \"bills\", which parks in \"bills.parked\"";
@@ -367,14 +334,17 @@ mod tests {
     #[test]
     fn only_what_the_broker_keeps_in_a_queue_counts_as_imported() {
         let mut imported = Imported::default();
-        let mut count = |answer| imported.count(answer, "orders.parked");
-        assert!(count(Some(Ok(Confirmation::Ack(None)))).is_ok() && count(None).is_ok());
-        let delivery = Delivery::mock(1, "".into(), "".into(), false, Vec::new());
-        let returned = BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() };
-        for refused in [Confirmation::Ack(Some(returned)), Confirmation::Nack(None), Confirmation::NotRequested] {
-            let counted = count(Some(Ok(refused)));
-            assert!(matches!(counted, Err(ParkedError::Refused { .. })), "{counted:?}");
-        }
-        assert_eq!(imported.imported, 1);
+        let refused = || Unkept::Refused { exchange: "ns.park".to_owned() };
+        let unclear = || Unkept::Unclear { exchange: "ns.park".to_owned() };
+        let metrics = MoveMetrics::new("import", "orders.parked", None);
+        let mut count = |answers: Vec<Result<(), Unkept>>| {
+            imported.count(answers.into_iter().map(|answer| ((), answer)).collect(), "orders.parked", &metrics)
+        };
+        assert!(count(vec![Ok(()), Ok(())]).is_ok());
+        let counted = count(vec![Err(refused()), Ok(()), Err(unclear())]);
+        assert!(matches!(&counted, Err(ParkedError::Refused { to }) if to == "queue orders.parked"), "{counted:?}");
+        let counted = count(vec![Err(unclear())]);
+        assert!(matches!(counted, Err(ParkedError::Broker(Error::Lost { .. }))), "{counted:?}");
+        assert_eq!(imported.imported, 3);
     }
 }

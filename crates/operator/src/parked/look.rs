@@ -119,8 +119,6 @@ impl Subscription {
 pub(crate) struct Held {
     pub(crate) delivery: Delivery,
     subscription: usize,
-    /// The queue that a restore moves it back to, once its copy is sent.
-    pub(crate) goes_back_to: Option<String>,
 }
 
 impl<'a> Look<'a> {
@@ -212,7 +210,7 @@ impl<'a> Look<'a> {
                 last.brought += 1;
                 self.taken += 1;
                 self.bytes += size(&delivery.properties, &delivery.data);
-                Ok(Some(Held { delivery, subscription, goes_back_to: None }))
+                Ok(Some(Held { delivery, subscription }))
             }
             Ok(Some(Err(error))) => Err(Error::of_operation(self.what(), &error)),
             Ok(None) => {

@@ -17,7 +17,6 @@ use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
 use rehop::internals::knows_delayed_retry;
 use rehop::internals::look_at;
-use rehop::internals::open_confirming;
 use rehop::internals::random;
 use rehop::internals::short;
 use rehop::settings::BrokerSettings;
@@ -81,12 +80,6 @@ impl Session {
     /// A connection of its own for what publishes: an alarm blocks it.
     pub(super) async fn publishing_connection(&self) -> Result<Arc<dyn Connection>, Error> {
         self.links.publishing.start().await
-    }
-
-    /// A channel that confirms.
-    pub(super) async fn publishing_channel(&self) -> Result<Arc<dyn Channel>, Error> {
-        let connection = self.publishing_connection().await?;
-        answer("opening a channel", self.limit, open_confirming(&*connection)).await
     }
 
     /// How much of a message fits into a frame.
