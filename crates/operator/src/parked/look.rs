@@ -20,12 +20,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::parked::error::ParkedError;
 use crate::parked::prefetch::{Demand, Moving, size};
 use crate::parked::progress::StopSignal;
-use crate::parked::session::{Session, depth};
+use crate::parked::session::Session;
 use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::at_rest::reunite;
 use rehop::internals::client::{self, Channel};
 use rehop::internals::describe;
+use rehop::internals::look_on;
 use rehop::internals::short;
 use rehop::internals::subscribe;
 use rehop::internals::table;
@@ -339,10 +340,14 @@ impl Session {
     async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
         let until = Instant::now() + RETURN;
         let channel = self.channel().await?;
-        let mut there = or_none(depth(&*channel, queue, self.limit).await)?;
+        let look = async || {
+            let seen = look_on(&*channel, queue.as_str(), self.limit, Duration::MAX).await;
+            or_none(seen.map(|seen| u64::from(seen.messages)))
+        };
+        let mut there = look().await?;
         while there < wanted && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            there = or_none(depth(&*channel, queue, self.limit).await)?;
+            there = look().await?;
         }
         if let Err(error) = channel.close("done").await {
             tracing::debug!(error = describe(&error), "a channel could not be closed");
