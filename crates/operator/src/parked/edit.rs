@@ -7,18 +7,17 @@ use lapin::types::AMQPValue;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use crate::parked::audit::selection;
 use crate::parked::chain::{ChainSearch, Match};
 use crate::parked::copies::{Copy, Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
+use crate::parked::list::ListRequest;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::operator::Parked;
 use crate::parked::queues::require;
 use crate::parked::ramp::Fates;
-use crate::parked::requests::ListRequest;
 use crate::parked::session::Session;
 use crate::parked::under_way::{Answered, Drained, UnderWay};
 use crate::telemetry::{About, RunSpan};
@@ -275,7 +274,7 @@ impl Parked {
             run: numbered.run,
             who: request.who.as_deref(),
             why: request.why.as_deref(),
-            selection: &selection(&Filter::chain(&request.chain)),
+            selection: &Filter::chain(&request.chain).in_log(),
         })
         .into_parts();
         let (mut span, trace) = tracer.start(message.resting(&destination, properties));

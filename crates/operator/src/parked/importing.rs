@@ -18,15 +18,22 @@ use crate::parked::place::Place;
 use crate::parked::present::{Present, identity};
 use crate::parked::progress::StopSignal;
 use crate::parked::ramp::Stop;
-use crate::parked::requests::{ImportRequest, in_flight};
 use crate::parked::session::Session;
-use crate::parked::under_way::{Answered, Drained, UnderWay, Unkept};
+use crate::parked::under_way::{Answered, Drained, UnderWay, Unkept, in_flight};
 use crate::telemetry::MoveMetrics;
 use rehop::Error;
 use rehop::Timestamp;
 use rehop::internals::Room;
 use rehop::internals::at_rest::Original;
 use rehop::internals::short;
+
+/// How to import.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ImportRequest {
+    /// Why, for the log.
+    pub why: Option<String>,
+}
 
 /// How an import ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -5,11 +5,9 @@
 //!
 //! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or a page.
 
-mod audit;
 mod carry;
 mod chain;
 mod copies;
-mod destinations;
 mod detail;
 mod discard;
 mod edit;
@@ -38,7 +36,6 @@ mod progress;
 mod queues;
 mod ramp;
 mod replay;
-mod requests;
 #[doc(hidden)]
 pub mod samples;
 mod sending;
@@ -48,18 +45,20 @@ mod unlisted;
 mod way_back;
 
 pub use detail::{Body, Detail, Shown};
+pub use discard::{DiscardRequest, Discarded, RestoreRequest, Restored};
 pub use edit::{EditRequest, Edited};
 pub use error::ParkedError;
 pub use filter::{Condition, Filter, parse_time};
 pub use group::{Group, Kind};
 pub use import_plan::ImportPlan;
-pub use importing::Imported;
+pub use importing::{ImportRequest, Imported};
 pub use json_line::{Exported, Properties};
+pub use list::{ListRequest, Listing, Planned};
 pub use message::ParkedMessage;
 pub use normalise::normalise;
 pub use operator::Parked;
 pub use place::Place;
-pub use progress::{Discarded, Progress, Replayed, Restored, Tally};
+pub use progress::{Progress, Tally};
 pub use ramp::{Fates, RampSettings, Stop};
-pub use requests::{DiscardRequest, ImportRequest, ListRequest, Listing, Planned, ReplayRequest, RestoreRequest};
+pub use replay::{ReplayRequest, Replayed};
 pub use unlisted::add_unlisted_queues;

@@ -1,9 +1,8 @@
-//! How far an operation is, and how it ended.
+//! How far an operation is.
 
 use serde::Serialize;
 
-use crate::parked::group::Group;
-use crate::parked::ramp::{Fates, Stop};
+use crate::parked::ramp::Fates;
 
 /// What an operation has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -52,58 +51,6 @@ pub struct Progress {
     pub is_paused: bool,
 }
 
-/// How a replay ended.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Replayed {
-    /// Names this replay; its messages carry it in `rehop-replay-run`.
-    pub run: String,
-    /// What it has done.
-    #[serde(flatten)]
-    pub tally: Tally,
-    /// What became of the messages.
-    pub fates: Fates,
-    /// How many of them nothing is known of. Never counted as success.
-    pub unknown: u64,
-    /// Why it stopped before its end. `None` if it went through all messages.
-    pub stopped: Option<Stop>,
-    /// The messages that parked again.
-    pub parked_again: Vec<Group>,
-}
-
-impl Replayed {
-    /// Whether every message that matched was sent and handled.
-    pub fn is_success(&self) -> bool {
-        self.stopped.is_none() && self.fates.handled == self.tally.matched
-    }
-}
-
-/// How a restore ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Restored {
-    /// Names this operation in logs.
-    pub run: String,
-    /// What it has done.
-    #[serde(flatten)]
-    pub tally: Tally,
-    /// Why it stopped before its end. `None` if it went through all messages.
-    pub stopped: Option<Stop>,
-}
-
-/// How a discard ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Discarded {
-    /// Names this operation in logs, and on the messages that it moved: [`Filter::run`](crate::parked::Filter::run) finds them.
-    pub run: String,
-    /// What it has done.
-    #[serde(flatten)]
-    pub tally: Tally,
-    /// Why it stopped before its end. `None` if it went through all messages.
-    pub stopped: Option<Stop>,
-}
-
 /// Is told how far the operation is.
 pub(crate) type Observe<'a> = &'a mut (dyn FnMut(&Progress) + Send);
 
@@ -128,16 +75,5 @@ mod tests {
         assert_eq!(tally.stayed(), 10);
         tally.start_again();
         assert_eq!(tally, Tally { snapshot: 100, matched: 20, moved: 20, ..Tally::default() });
-    }
-
-    #[test]
-    fn a_replay_is_a_success_if_it_went_through_and_all_that_matched_was_handled() {
-        let is_success = |handled, stopped| {
-            let (tally, fates) = (Tally { matched: 2, ..Tally::default() }, Fates { handled, ..Fates::default() });
-            let run = String::new();
-            Replayed { run, tally, fates, unknown: 0, stopped, parked_again: Vec::new() }.is_success()
-        };
-        assert!(is_success(2, None));
-        assert!(!is_success(1, None) && !is_success(2, Some(Stop::StrayGrew)));
     }
 }

@@ -21,6 +21,9 @@ use rehop::internals::client::Connection;
 use rehop::internals::short;
 use rehop::internals::{CopyId, Lane, LaneId, Outgoing, PublishResult};
 
+/// How many copies may be under way if nothing else is asked for.
+pub(super) const DEFAULT_IN_FLIGHT: u16 = 100;
+
 /// There is only one lane.
 const LANE: LaneId = LaneId(0);
 
@@ -190,6 +193,11 @@ impl<T> UnderWay<T> {
         self.bytes -= sent.size;
         Some(sent)
     }
+}
+
+/// How many messages may be in flight; a kill may duplicate as many.
+pub(super) fn in_flight(asked: Option<u16>) -> usize {
+    usize::from(asked.unwrap_or(DEFAULT_IN_FLIGHT).max(1))
 }
 
 /// Whether a body of this size may be sent while so many copies with so many bytes are under way, and no more than `most` may be. One

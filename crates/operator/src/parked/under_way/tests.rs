@@ -249,3 +249,8 @@ fn there_is_room_within_both_bounds_and_always_for_one() {
         assert_eq!(has_room(under_way, most, size), expected, "{under_way:?}, {most}, {size}");
     }
 }
+
+#[test]
+fn at_least_one_message_may_be_in_flight() {
+    assert_eq!([None, Some(0), Some(1), Some(7)].map(in_flight), [100, 1, 1, 7]);
+}
