@@ -7,7 +7,6 @@ use lapin::types::AMQPValue;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use crate::parked::chain::{ChainSearch, Match};
 use crate::parked::copies::{Copy, Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
@@ -19,6 +18,7 @@ use crate::parked::operator::Parked;
 use crate::parked::queues::require;
 use crate::parked::ramp::Fates;
 use crate::parked::session::Session;
+use crate::parked::show::{ChainSearch, Match};
 use crate::parked::under_way::{Answered, Drained, UnderWay};
 use crate::telemetry::{About, RunSpan};
 use rehop::Error;

@@ -6,9 +6,7 @@
 //! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or a page.
 
 mod carry;
-mod chain;
 mod copies;
-mod detail;
 mod discard;
 mod edit;
 mod error;
@@ -40,11 +38,11 @@ mod replay;
 pub mod samples;
 mod sending;
 mod session;
+mod show;
 mod under_way;
 mod unlisted;
 mod way_back;
 
-pub use detail::{Body, Detail, Shown};
 pub use discard::{DiscardRequest, Discarded, RestoreRequest, Restored};
 pub use edit::{EditRequest, Edited};
 pub use error::ParkedError;
@@ -61,4 +59,5 @@ pub use place::Place;
 pub use progress::{Progress, Tally};
 pub use ramp::{Fates, RampSettings, Stop};
 pub use replay::{ReplayRequest, Replayed};
+pub use show::{Body, Detail, Shown};
 pub use unlisted::add_unlisted_queues;
