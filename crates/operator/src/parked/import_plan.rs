@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::parked::error::ParkedError;
-use crate::parked::json_line::Exported;
+use crate::parked::export::Exported;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;
 use crate::parked::present::{Present, identity};

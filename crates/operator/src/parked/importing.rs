@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::parked::copies::Copy;
 use crate::parked::error::{ParkedError, unconfirmed_because};
-use crate::parked::json_line::Exported;
+use crate::parked::export::Exported;
 use crate::parked::message::Raw;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;

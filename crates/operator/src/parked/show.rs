@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::parked::error::ParkedError;
-use crate::parked::headers::{hex, masked_headers};
-use crate::parked::mask::Mask;
+use crate::parked::mask::{Mask, hex, masked_headers};
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
 use crate::parked::prefetch::size;
