@@ -1,8 +1,11 @@
-//! Imports exported messages.
+//! Imports exported messages, or says what an import would do.
 
+use std::collections::HashMap;
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,7 +18,6 @@ use crate::parked::export::Exported;
 use crate::parked::message::Raw;
 use crate::parked::operator::Parked;
 use crate::parked::place::Place;
-use crate::parked::present::{Present, identity};
 use crate::parked::progress::StopSignal;
 use crate::parked::ramp::Stop;
 use crate::parked::session::Session;
@@ -49,12 +51,22 @@ pub struct Imported {
     pub is_stopped: bool,
 }
 
+/// What an import would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ImportPlan {
+    /// How many messages would be published to the queue.
+    pub to_import: u64,
+    /// How many would be left out because the queue has them, by chain and body.
+    pub already_there: u64,
+}
+
 /// What is published for an exported message.
-pub(super) struct Prepared {
+struct Prepared {
     /// The work queue for which it is parked.
-    pub(super) work_queue: Option<String>,
-    pub(super) chain: String,
-    pub(super) body: Vec<u8>,
+    work_queue: Option<String>,
+    chain: String,
+    body: Vec<u8>,
     copy: Copy,
 }
 
@@ -125,11 +137,7 @@ impl Parked {
     }
 
     /// What the queue already has, which has to be looked at as a whole.
-    pub(super) async fn present_in_queue(
-        &self,
-        session: &Session,
-        stop: StopSignal<'_>,
-    ) -> Result<Present, ParkedError> {
+    async fn present_in_queue(&self, session: &Session, stop: StopSignal<'_>) -> Result<Present, ParkedError> {
         let mut present = Present::default();
         let scanned = self.scan(session, None, stop, |message, held| {
             present.add(identity(&message.chain, &held.delivery.data));
@@ -196,7 +204,7 @@ impl Parked {
     }
 
     /// What is published for an exported message, which comes from this line.
-    pub(super) fn prepared(&self, exported: &Exported, line: u64, room: Room) -> Result<Prepared, ParkedError> {
+    fn prepared(&self, exported: &Exported, line: u64, room: Room) -> Result<Prepared, ParkedError> {
         let bad = |problem: String| ParkedError::BadLine { line, problem };
         let (properties, body) = exported.content().map_err(bad)?;
         let (exchange, routing_key) = (&exported.exchange, &exported.routing_key);
@@ -302,6 +310,100 @@ impl Publishing<'_> {
     }
 }
 
+/// How often a queue has each message, by chain and body.
+#[derive(Debug, Default)]
+struct Present(HashMap<u64, u32>);
+
+impl Present {
+    fn add(&mut self, identity: u64) {
+        *self.0.entry(identity).or_default() += 1;
+    }
+
+    /// Removes one such message. False if none is left.
+    fn take(&mut self, identity: u64) -> bool {
+        let Some(left) = self.0.get_mut(&identity).filter(|left| **left > 0) else { return false };
+        *left -= 1;
+        true
+    }
+}
+
+/// What tells messages apart.
+fn identity(chain: &str, body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (chain, body).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What counts of one message of a file.
+struct Line {
+    identity: u64,
+    /// The work queue for which it is parked.
+    work_queue: Option<Arc<str>>,
+}
+
+impl Parked {
+    /// What an import of these messages would do now. Each is checked before the queue is looked at, and then everything that the import
+    /// needs: the queue, unless it is the discarded one, which the import declares; and for parked messages that the queue does not have, the
+    /// work queue of each. The messages in the queue stay in it, as for a list. Whether the broker will take the messages is not checked.
+    ///
+    /// # Errors
+    ///
+    /// As [`import`](Self::import), which would end with the same, and [`ParkedError::Stopped`] if it was
+    /// [told to stop](Self::stopped_by).
+    pub async fn check_import(
+        &self,
+        messages: impl IntoIterator<Item = Result<Exported, ParkedError>>,
+    ) -> Result<ImportPlan, ParkedError> {
+        let (mut lines, mut names) = (Vec::new(), HashSet::new());
+        for (number, message) in (1..).zip(messages) {
+            let next = self.prepared(&message?, number, Room::UNLIMITED)?;
+            let work_queue = next.work_queue.map(|name| shared(&mut names, name));
+            lines.push(Line { identity: identity(&next.chain, &next.body), work_queue });
+        }
+        let session = self.session().await?;
+        let planned = self.plan_import(&session, lines).await;
+        session.close().await;
+        planned
+    }
+
+    async fn plan_import(&self, session: &Session, lines: Vec<Line>) -> Result<ImportPlan, ParkedError> {
+        let mut present = match session.depth(&self.queue).await {
+            Ok(_) => {
+                self.check_owner(session).await?;
+                self.present_in_queue(session, &mut self.stop.clone()).await?
+            }
+            // The import declares it.
+            Err(Error::Missing { .. }) if self.interpreter.place == Place::Discarded => Present::default(),
+            Err(error) => return Err(error.into()),
+        };
+        let mut plan = ImportPlan::default();
+        // Work queues that are known to exist. The parked queue is bound for each of them.
+        let mut existing: HashSet<Arc<str>> = HashSet::new();
+        for Line { identity, work_queue } in lines {
+            if present.take(identity) {
+                plan.already_there += 1;
+                continue;
+            }
+            if let Some(work) = work_queue.filter(|work| !existing.contains(work)) {
+                session.exists(&work).await?;
+                existing.insert(work);
+            }
+            plan.to_import += 1;
+        }
+        Ok(plan)
+    }
+}
+
+/// Each name is kept once, because a file may have millions of lines.
+fn shared(names: &mut HashSet<Arc<str>>, name: String) -> Arc<str> {
+    if let Some(known) = names.get(name.as_str()) {
+        return known.clone();
+    }
+    let name = Arc::<str>::from(name);
+    names.insert(name.clone());
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use lapin::BasicProperties;
@@ -353,5 +455,15 @@ mod tests {
         let counted = count(vec![Err(unclear())]);
         assert!(matches!(counted, Err(ParkedError::Broker(Error::Lost { .. }))), "{counted:?}");
         assert_eq!(imported.imported, 3);
+    }
+
+    #[test]
+    fn each_message_that_is_there_stands_for_one() {
+        let (one, other) = (identity("chain", b"one"), identity("chain", b"other"));
+        let mut present = Present::default();
+        present.add(one);
+        present.add(one);
+        assert_eq!([one, other, one, one].map(|identity| present.take(identity)), [true, false, true, false]);
+        assert_ne!(identity("chain-2", b"one"), one);
     }
 }
