@@ -15,10 +15,10 @@ use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
 use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
-use crate::parked::queues::Queues;
 use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
 use crate::parked::under_way::{Drained, UnderWay};
+use crate::parked::ways::Queues;
 use crate::telemetry::{MoveMetrics, RestSpan, RestTracer};
 use rehop::Error;
 

@@ -10,8 +10,8 @@ use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOp
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{ExchangeKind, message::Delivery};
 
+use crate::parked::group::normalise;
 use crate::parked::group::{Group, Groups, Kind, Member};
-use crate::parked::normalise::normalise;
 use crate::parked::ramp::Fates;
 use crate::parked::session::Session;
 use rehop::Error;

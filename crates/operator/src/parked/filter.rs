@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use crate::parked::group::normalise;
 use crate::parked::json_path::JsonPath;
 use crate::parked::message::ParkedMessage;
-use crate::parked::normalise::normalise;
 use rehop::Timestamp;
 
 /// Selects messages. Whatever is not set does not matter; a message must pass everything that is set.

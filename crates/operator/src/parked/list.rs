@@ -15,9 +15,9 @@ use crate::parked::mask::headers_json;
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
 use crate::parked::progress::StopSignal;
-use crate::parked::queues::exists;
 use crate::parked::ramp::{Ramp, Stop};
 use crate::parked::session::Session;
+use crate::parked::ways::exists;
 
 /// What to list.
 #[derive(Debug, Clone, PartialEq)]

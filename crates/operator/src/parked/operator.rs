@@ -9,8 +9,7 @@ use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
 use crate::parked::error::ParkedError;
-use crate::parked::found::Found;
-use crate::parked::limit::DeliveryLimit;
+use crate::parked::limit::{DeliveryLimit, Found};
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
 use crate::parked::message::{Interpreter, ParkedMessage, Raw};

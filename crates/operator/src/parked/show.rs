@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::parked::error::ParkedError;
+use crate::parked::look::size;
 use crate::parked::mask::{Mask, hex, masked_headers};
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
-use crate::parked::prefetch::size;
 
 /// How many bytes of a body are shown.
 const MAX_BODY: usize = 64 * 1024;

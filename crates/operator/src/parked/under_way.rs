@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::parked::copies::Copy;
 use crate::parked::error::ParkedError;
-use crate::parked::prefetch::BYTES_UNDER_WAY;
+use crate::parked::look::BYTES_UNDER_WAY;
 use crate::parked::session::Session;
 use rehop::Error;
 use rehop::internals::answer;
