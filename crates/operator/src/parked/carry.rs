@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, sleep_until};
 
+use crate::parked::arguments::DeliveryLimit;
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
-use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
 use crate::parked::progress::{Observe, Progress, StopSignal, Tally};

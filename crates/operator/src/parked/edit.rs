@@ -15,7 +15,7 @@ use crate::parked::list::ListRequest;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::operator::Parked;
-use crate::parked::ramp::Fates;
+use crate::parked::progress::Fates;
 use crate::parked::session::Session;
 use crate::parked::show::{ChainSearch, Match};
 use crate::parked::under_way::{Answered, Drained, UnderWay};

@@ -10,9 +10,8 @@ use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOp
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{ExchangeKind, message::Delivery};
 
-use crate::parked::group::normalise;
-use crate::parked::group::{Group, Groups, Kind, Member};
-use crate::parked::ramp::Fates;
+use crate::parked::group::{Group, Groups, Kind, Member, normalise};
+use crate::parked::progress::Fates;
 use crate::parked::session::Session;
 use rehop::Error;
 use rehop::internals::Names;

@@ -5,6 +5,7 @@
 //!
 //! Whatever comes out of a message was written by anyone. Escape it before it reaches a terminal or a page.
 
+mod arguments;
 mod carry;
 mod copies;
 mod discard;
@@ -16,13 +17,11 @@ mod filter;
 mod group;
 mod import;
 mod json_path;
-mod limit;
 mod list;
 mod look;
 mod mask;
 mod message;
 mod operator;
-mod place;
 mod progress;
 mod ramp;
 mod replay;
@@ -43,11 +42,10 @@ pub use filter::{Condition, Filter, parse_time};
 pub use group::{Group, Kind, normalise};
 pub use import::{ImportPlan, ImportRequest, Imported};
 pub use list::{ListRequest, Listing, Planned};
-pub use message::ParkedMessage;
+pub use message::{ParkedMessage, Place};
 pub use operator::Parked;
-pub use place::Place;
-pub use progress::{Progress, Tally};
-pub use ramp::{Fates, RampSettings, Stop};
+pub use progress::{Fates, Progress, Tally};
+pub use ramp::{RampSettings, Stop};
 pub use replay::{ReplayRequest, Replayed};
 pub use show::{Body, Detail, Shown};
 pub use unlisted::add_unlisted_queues;

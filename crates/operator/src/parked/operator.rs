@@ -8,12 +8,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
+use crate::parked::arguments::{DeliveryLimit, Found};
 use crate::parked::error::ParkedError;
-use crate::parked::limit::{DeliveryLimit, Found};
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
-use crate::parked::message::{Interpreter, ParkedMessage, Raw};
-use crate::parked::place::Place;
+use crate::parked::message::{Interpreter, ParkedMessage, Place, Raw};
 use crate::parked::progress::StopSignal;
 use crate::parked::session::Session;
 use crate::telemetry::MoveMetrics;

@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::parked::ramp::Fates;
-
 /// What an operation has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -33,6 +31,34 @@ impl Tally {
     /// The queue is gone through again from its head, where what was not moved is.
     pub(crate) fn start_again(&mut self) {
         *self = Self { snapshot: self.snapshot, moved: self.moved, matched: self.moved, ..Self::default() };
+    }
+}
+
+/// What is known of the messages that were sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Fates {
+    /// Sent, and confirmed by the broker.
+    pub sent: u64,
+    /// Handled, as their consumer says.
+    pub handled: u64,
+    /// Parked again.
+    pub parked_again: u64,
+    /// Discarded by their handler or its policy.
+    pub discarded: u64,
+    /// Failed, and waiting for another attempt.
+    pub waiting: u64,
+}
+
+impl Fates {
+    /// Sent, and their consumer has not said what became of them. Never counted as success.
+    pub fn unknown(&self) -> u64 {
+        self.sent.saturating_sub(self.handled + self.parked_again + self.discarded + self.waiting)
+    }
+
+    /// How many have ended, as their consumer has said.
+    pub(crate) fn known(&self) -> u64 {
+        self.handled + self.parked_again + self.discarded
     }
 }
 
@@ -75,5 +101,12 @@ mod tests {
         assert_eq!(tally.stayed(), 10);
         tally.start_again();
         assert_eq!(tally, Tally { snapshot: 100, matched: 20, moved: 20, ..Tally::default() });
+    }
+
+    #[test]
+    fn what_no_consumer_has_told_of_is_unknown() {
+        let fates = Fates { sent: 100, handled: 40, parked_again: 20, discarded: 10, waiting: 5 };
+        assert_eq!(fates.unknown(), 25);
+        assert_eq!(Fates { sent: 1, ..fates }.unknown(), 0);
     }
 }

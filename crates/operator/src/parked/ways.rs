@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::parked::arguments::Found;
 use crate::parked::error::ParkedError;
-use crate::parked::limit::Found;
 use crate::parked::operator::Parked;
 use crate::parked::session::Session;
 use rehop::Error;

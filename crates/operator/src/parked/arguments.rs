@@ -1,5 +1,5 @@
-//! What is known of the arguments of a queue, by what the broker tells when somebody declares it with others; and whether looking could do
-//! harm: the broker may move or delete a message that is given back too often. Pure.
+//! What is known of a queue's arguments, by what the broker tells when somebody declares it with others: whose the queue is, and whether looking
+//! could do harm, because the broker moves or deletes a message that is given back too often. Pure.
 
 use std::collections::BTreeSet;
 
