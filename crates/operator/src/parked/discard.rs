@@ -25,7 +25,7 @@ pub struct DiscardRequest {
     pub expect: Option<u64>,
     /// Why, for the log. The discarded messages carry it.
     pub why: Option<String>,
-    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`].
+    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
     pub in_flight: Option<u16>,
 }
 
@@ -52,7 +52,7 @@ pub struct RestoreRequest {
     pub expect: Option<u64>,
     /// Why, for the log.
     pub why: Option<String>,
-    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`].
+    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
     pub in_flight: Option<u16>,
 }
 

@@ -3,9 +3,9 @@
 //! Nothing of this is bound to the park exchange. A queue there would be a route for every message that parks, so that the alternate
 //! exchange would not see those whose parked queue is missing, and they would end here.
 
-use futures_util::StreamExt;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{ExchangeKind, message::Delivery};

@@ -1,7 +1,6 @@
 //! Imports exported messages, or says what an import would do.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::pin::pin;

@@ -31,9 +31,9 @@ mod sending;
 mod session;
 mod show;
 mod under_way;
-mod unlisted;
 mod ways;
 
+pub use crate::management::unlisted::add_unlisted_queues;
 pub use discard::{DiscardRequest, Discarded, RestoreRequest, Restored};
 pub use edit::{EditRequest, Edited};
 pub use error::ParkedError;
@@ -48,4 +48,3 @@ pub use progress::{Fates, Progress, Tally};
 pub use ramp::{RampSettings, Stop};
 pub use replay::{ReplayRequest, Replayed};
 pub use show::{Body, Detail, Shown};
-pub use unlisted::add_unlisted_queues;
