@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use reqwest::StatusCode;
 use serde::Serialize;
 
 use crate::parked::message::ParkedMessage;
@@ -126,56 +127,6 @@ impl Groups {
 /// A normalised text has at most this many bytes.
 const MAX_BYTES: usize = 200;
 
-/// The statuses with which an HTTP server does not do what it is asked for, as clients show them.
-const STATUSES: [&str; 44] = [
-    "300 Multiple Choices",
-    "301 Moved Permanently",
-    "302 Found",
-    "303 See Other",
-    "304 Not Modified",
-    "307 Temporary Redirect",
-    "308 Permanent Redirect",
-    "400 Bad Request",
-    "401 Unauthorized",
-    "402 Payment Required",
-    "403 Forbidden",
-    "404 Not Found",
-    "405 Method Not Allowed",
-    "406 Not Acceptable",
-    "407 Proxy Authentication Required",
-    "408 Request Timeout",
-    "409 Conflict",
-    "410 Gone",
-    "411 Length Required",
-    "412 Precondition Failed",
-    "413 Payload Too Large",
-    "414 URI Too Long",
-    "415 Unsupported Media Type",
-    "416 Range Not Satisfiable",
-    "417 Expectation Failed",
-    "418 I'm a teapot",
-    "421 Misdirected Request",
-    "422 Unprocessable Entity",
-    "423 Locked",
-    "424 Failed Dependency",
-    "425 Too Early",
-    "426 Upgrade Required",
-    "428 Precondition Required",
-    "429 Too Many Requests",
-    "431 Request Header Fields Too Large",
-    "451 Unavailable For Legal Reasons",
-    "500 Internal Server Error",
-    "501 Not Implemented",
-    "502 Bad Gateway",
-    "503 Service Unavailable",
-    "504 Gateway Timeout",
-    "505 HTTP Version Not Supported",
-    "507 Insufficient Storage",
-    "508 Loop Detected",
-];
-/// What the relay shows behind any other status.
-const NO_REASON: &str = " <unknown status code>";
-
 /// The text of an error without what differs from message to message: quoted text becomes `'…'`, ids and hexadecimal numbers of at least
 /// eight digits become `<id>`, and numbers become `<n>`, but for the status of an HTTP answer that its reason follows. White space and
 /// control characters become single spaces.
@@ -236,14 +187,13 @@ fn quoted(text: &str, first: char, before: Option<char>) -> Option<&str> {
     Some(&inner[end + close.len_utf8()..])
 }
 
-/// The status of an HTTP answer that begins here, without its reason.
+/// The status of an HTTP answer that begins here, without its reason: one with which a server does not do what it is asked for, written as
+/// the relay and many clients write it.
 fn http_status(text: &str) -> Option<&str> {
-    let (number, reason) = text.split_at_checked(3)?;
-    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let is = |status: &&str| text.strip_prefix(*status).is_some_and(|after| !after.starts_with(char::is_alphanumeric));
-    (reason.starts_with(NO_REASON) || STATUSES.iter().any(is)).then_some(number)
+    let (number, _) = text.split_at_checked(3)?;
+    let status = number.parse::<StatusCode>().ok().filter(|status| status.as_u16() >= 300)?;
+    let after = text.strip_prefix(&status.to_string())?;
+    (!after.starts_with(char::is_alphanumeric)).then_some(number)
 }
 
 /// Hyphens hold ids together, as in UUIDs.
