@@ -1,4 +1,4 @@
-//! Numbers, sizes and times for people, alike in the tool and on the page. Pure.
+//! Numbers, sizes, times and bytes as text, alike in the tool and on the page. Pure.
 
 use std::time::SystemTime;
 
@@ -35,6 +35,15 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// A time in UTC, such as `2026-11-22T01:02:03Z`. One before 1970 or after 9999, which `humantime` cannot format, is given in milliseconds.
 pub fn time(at: Timestamp) -> String {
     /// The last second of the year 9999.
@@ -55,6 +64,11 @@ mod tests {
         assert_eq!([0, 1, 2_000].map(|number| counted(number, "wait")), ["0 waits", "1 wait", "2,000 waits"]);
         let sizes = [0, 1_023, 1_536, 10_188, 10_240, 1_048_576, 33_554_432].map(size);
         assert_eq!(sizes, ["0 B", "1023 B", "1.5 KiB", "9.9 KiB", "10 KiB", "1.0 MiB", "32 MiB"]);
+    }
+
+    #[test]
+    fn bytes_have_two_digits_each() {
+        assert_eq!((hex(&[]), hex(&[0, 0x0a, 0xff])), (String::new(), "000aff".to_owned()));
     }
 
     #[test]

@@ -7,9 +7,10 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::format::hex;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
-use crate::parked::mask::{MASKED, Mask, headers_json, hex};
+use crate::parked::mask::{MASKED, Mask, headers_json};
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::Parked;
 use rehop::internals::Room;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use lapin::BasicProperties;
 use serde_json::{Value, json};
 
+use crate::format::hex;
 use crate::parked::json_path::JsonPath;
 use rehop::HeaderValue;
 use rehop::SettingsError;
@@ -114,15 +115,6 @@ fn plain(value: &HeaderValue<'_>) -> Value {
         }
         other => json!(format!("{other:?}")),
     }
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

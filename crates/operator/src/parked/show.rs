@@ -7,9 +7,10 @@ use lapin::BasicProperties;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::format::hex;
 use crate::parked::error::ParkedError;
 use crate::parked::look::size;
-use crate::parked::mask::{Mask, hex, masked_headers};
+use crate::parked::mask::{Mask, masked_headers};
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
 
