@@ -6,7 +6,8 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
 
 use crate::broker::answer::answer;
-use crate::broker::client::{Channel, QueueCounts};
+use crate::broker::client::{Channel, Connection, QueueCounts};
+use crate::broker::name::short;
 use crate::clock;
 use crate::error::Error;
 
@@ -17,40 +18,39 @@ const DOUBTFUL: Duration = Duration::from_millis(200);
 /// How long an empty queue is doubted.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// How many messages are ready in a queue, and how many consumers it has. `what` reads like "looking at queue orders", and `limit` is the
-/// time limit for the broker's answers. The channel must not be one that consumes, and may have a prefetch of 1 afterwards.
+/// How many messages are ready in a queue, and how many consumers it has. `limit` is the time limit for each of the broker's answers.
 ///
 /// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (measured on 3.10, 4.0 and 4.3). So
 /// after such an answer that took this long the queue is asked again, for up to 5 s.
 ///
 /// # Errors
 ///
-/// When the queue does not exist, may not be looked at, its leader does not answer, or the channel is lost.
-pub async fn look_at(
-    channel: &dyn Channel,
-    queue: &ShortString,
-    what: &str,
-    limit: Duration,
-) -> Result<QueueCounts, Error> {
-    look_within(channel, queue, what, limit, LONGEST).await
+/// When the queue does not exist, may not be looked at, its leader does not answer, or the connection is lost.
+pub async fn look_at(connection: &dyn Connection, queue: &str, limit: Duration) -> Result<QueueCounts, Error> {
+    // A refusal closes the channel, so the look has one of its own.
+    let channel = answer("opening a channel", limit, connection.open_channel()).await?;
+    let seen = look_on(&*channel, queue, limit, LONGEST).await?;
+    let _ = answer("closing a channel", limit, channel.close("done")).await;
+    Ok(seen)
 }
 
-/// As [`look_at`], but a queue that seems to be empty is doubted for `longest`, and for 5 s at most.
+/// As [`look_at`], on a channel that does not consume and may have a prefetch of 1 afterwards. A queue that seems to be empty is doubted for
+/// `longest`, and for 5 s at most.
 ///
 /// # Errors
 ///
-/// As [`look_at`].
-pub async fn look_within(
+/// As [`look_at`]. A refusal closes the channel.
+pub async fn look_on(
     channel: &dyn Channel,
-    queue: &ShortString,
-    what: &str,
+    queue: &str,
     limit: Duration,
     longest: Duration,
 ) -> Result<QueueCounts, Error> {
+    let (name, what) = (short(queue)?, format!("looking at queue {queue:?}"));
     let longest = longest.min(LONGEST).min(limit / 2);
-    match answer(what, limit, look(channel, queue, longest)).await? {
+    match answer(&what, limit, look(channel, &name, longest)).await? {
         (seen, true) => Ok(seen),
-        (_, false) => Err(silent_leader(what, queue)),
+        (_, false) => Err(silent_leader(what, &name)),
     }
 }
 

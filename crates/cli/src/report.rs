@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use rehop_operator::doctor::{Finding, Report, Severity};
+use rehop_operator::format;
 
 use super::{exit, output};
 
@@ -34,9 +35,7 @@ fn summary(report: &Report, healthy: &str) -> String {
         return healthy.to_owned();
     }
     let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
-    let each = [Severity::Error, Severity::Warning, Severity::Notice].map(|severity| {
-        let (count, word) = (count(severity), severity.as_str());
-        format!("{count} {word}{}", if count == 1 { "" } else { "s" })
-    });
+    let each = [Severity::Error, Severity::Warning, Severity::Notice]
+        .map(|severity| format::counted(count(severity) as u64, severity.as_str()));
     each.join(", ")
 }

@@ -17,6 +17,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use opentelemetry_proto::tonic::trace::v1::{Span as Exported, status::StatusCode};
 use opentelemetry_sdk::trace::SpanData;
 use prost::Message as _;
+use rehop_operator::format::hex;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -179,10 +180,6 @@ fn json(value: AnyValue) -> Value {
         // rehop's attributes have no other types.
         other => Value::from(format!("{other:?}")),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The time in the unit of spans: nanoseconds since the epoch. In a simulated world it is that world's.

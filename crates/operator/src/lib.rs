@@ -8,6 +8,9 @@
 
 pub mod docs;
 pub mod doctor;
+#[allow(missing_docs, reason = "no part of the API, although the tool and the page use it")]
+#[doc(hidden)]
+pub mod format;
 #[allow(missing_docs, reason = "no part of the API, although the page uses it")]
 #[doc(hidden)]
 pub mod management;

@@ -1,8 +1,9 @@
 //! What only the management API tells of a queue, as cells of a row. Pure.
 
 use crate::cell::Cell;
-use crate::format::{count, per_second};
+use crate::format::per_second;
 use crate::statistics::Statistics;
+use rehop_operator::format::count;
 use rehop_operator::management::stats::{QueueStats, Rates};
 
 /// The columns of a work queue.

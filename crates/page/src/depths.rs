@@ -7,8 +7,7 @@ use rehop::Error;
 use rehop::internals::Link;
 use rehop::internals::answer;
 use rehop::internals::client::Channel;
-use rehop::internals::look_within;
-use rehop::internals::short;
+use rehop::internals::look_on;
 
 /// How long queues that seem to be empty are doubted, all together: a request has a time limit, and the leaders of many queues may be silent.
 const DOUBTED_FOR: Duration = Duration::from_secs(5);
@@ -72,7 +71,6 @@ pub(super) async fn look(link: &Link, queues: &[String]) -> Result<BTreeMap<Stri
 }
 
 async fn passive(channel: &dyn Channel, queue: &str, link: &Link, longest: Duration) -> Result<Depth, Error> {
-    let (name, what) = (short(queue)?, format!("looking at queue {queue:?}"));
-    let queue = look_within(channel, &name, &what, link.answer_timeout(), longest).await?;
+    let queue = look_on(channel, queue, link.answer_timeout(), longest).await?;
     Ok(Depth::There { ready: queue.messages.into(), consumers: queue.consumers.into() })
 }

@@ -7,7 +7,7 @@ use crate::address::Address;
 use crate::cell::Cell;
 use crate::counts;
 use crate::depths::Depth;
-use crate::format::{count, span, time};
+use crate::format::{span, time};
 use crate::statistics::Statistics;
 use rehop::SettingsError;
 use rehop::Timestamp;
@@ -15,6 +15,7 @@ use rehop::Topology;
 use rehop::internals::Names;
 use rehop::internals::Resolved;
 use rehop::topology::{Argument, Role};
+use rehop_operator::format::count;
 use rehop_operator::parked::Place;
 
 /// How many queues that cannot be read are explained.

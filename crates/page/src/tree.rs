@@ -1,5 +1,6 @@
 //! JSON as a tree that a template can write without recursion. Pure.
 
+use rehop_operator::format::counted;
 use serde_json::Value;
 
 /// How many values, and how many bytes of text in all, are shown.
@@ -54,14 +55,14 @@ impl Tree {
         let name = name.to_owned();
         match value {
             Value::Object(fields) => {
-                self.nodes.push(Node::Open { name, about: about(fields.len(), "field") });
+                self.nodes.push(Node::Open { name, about: counted(fields.len() as u64, "field") });
                 for (name, value) in fields {
                     self.add(name, value);
                 }
                 self.nodes.push(Node::Close);
             }
             Value::Array(elements) => {
-                self.nodes.push(Node::Open { name, about: about(elements.len(), "element") });
+                self.nodes.push(Node::Open { name, about: counted(elements.len() as u64, "element") });
                 for (index, value) in elements.iter().enumerate() {
                     self.add(&index.to_string(), value);
                 }
@@ -70,10 +71,6 @@ impl Tree {
             _ => self.nodes.push(Node::Leaf { name, value: text }),
         }
     }
-}
-
-fn about(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

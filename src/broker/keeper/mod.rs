@@ -15,12 +15,10 @@ use tokio::sync::Mutex;
 
 use self::declared::Declared;
 use self::problems::{News, Problems};
-use crate::broker::answer::answer;
 use crate::broker::client::Connection;
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
 use crate::broker::look::look_at;
-use crate::broker::name::short;
 use crate::error::Error;
 use crate::settings::TopologyMode;
 use crate::topology::{Role, Topology};
@@ -136,7 +134,8 @@ impl Keeper {
             tokio::time::sleep(pause).await;
             pause = LOOK_EVERY;
             let Ok(connection) = self.link.get().await else { continue };
-            let suspicious = if let Ok(depth) = depth(&*connection, stray, self.link.answer_timeout()).await {
+            let suspicious = if let Ok(seen) = look_at(&*connection, stray.as_str(), self.link.answer_timeout()).await {
+                let depth = u64::from(seen.messages);
                 observe(depth);
                 let grown = depth > reported;
                 reported = depth;
@@ -164,17 +163,9 @@ impl Keeper {
         for topology in &self.queues {
             let of = |role| topology.queues.iter().find(|queue| queue.role == role);
             let (Some(work), Some(parked)) = (of(Role::Work), of(Role::Parked)) else { continue };
-            let Ok(name) = short(&parked.name) else { continue };
-            if let Ok(depth) = depth(connection, &name, self.link.answer_timeout()).await {
-                observe(&work.name, &parked.name, depth);
+            if let Ok(seen) = look_at(connection, &parked.name, self.link.answer_timeout()).await {
+                observe(&work.name, &parked.name, u64::from(seen.messages));
             }
         }
     }
-}
-
-async fn depth(connection: &dyn Connection, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
-    let channel = answer("opening a channel", limit, connection.open_channel()).await?;
-    let seen = look_at(&*channel, queue, &format!("looking at queue {:?}", queue.as_str()), limit).await?;
-    let _ = answer("closing a channel", limit, channel.close("done")).await;
-    Ok(u64::from(seen.messages))
 }

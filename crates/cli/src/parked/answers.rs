@@ -1,5 +1,6 @@
 //! What `rehop parked list` and `rehop parked replay` print. The demo prints the same, and includes this file.
 
+use rehop_operator::format;
 use rehop_operator::parked::{Listing, Replayed, Stop, Tally};
 
 use super::plan::{Verb, groups_table, now, rows_table};
@@ -7,16 +8,15 @@ use super::text;
 
 pub(super) fn listing(listing: &Listing) -> String {
     let seen = if listing.looked_at < listing.depth {
-        format!("first {} of {}", text::number(listing.looked_at), text::number(listing.depth))
+        format!("first {} of {}", format::count(listing.looked_at), format::count(listing.depth))
     } else {
-        format!("all {}", text::number(listing.depth))
+        format!("all {}", format::count(listing.depth))
     };
     let mut parts = vec![format!(
-        "{}: {seen} messages, {} match, {} {}",
+        "{}: {seen} messages, {} match, {}",
         text::line(&listing.queue),
-        text::number(listing.matched),
-        listing.groups.len(),
-        if listing.groups.len() == 1 { "kind" } else { "kinds" }
+        format::count(listing.matched),
+        format::counted(listing.groups.len() as u64, "kind")
     )];
     if !listing.groups.is_empty() {
         parts.push(groups_table(&listing.groups, now()));
@@ -32,12 +32,12 @@ pub(super) fn replayed(replayed: &Replayed) -> String {
     let mut lines = vec![format!(
         "replay {}: {} sent, {} handled, {} parked again, {} waiting for another attempt, {} discarded, {} unknown",
         replayed.run,
-        text::number(tally.moved),
-        text::number(fates.handled),
-        text::number(fates.parked_again),
-        text::number(fates.waiting),
-        text::number(fates.discarded),
-        text::number(replayed.unknown),
+        format::count(tally.moved),
+        format::count(fates.handled),
+        format::count(fates.parked_again),
+        format::count(fates.waiting),
+        format::count(fates.discarded),
+        format::count(replayed.unknown),
     )];
     lines.extend(unheard_of(replayed));
     lines.extend(left(tally, Verb::Send));
@@ -56,7 +56,7 @@ fn unheard_of(Replayed { run, unknown, .. }: &Replayed) -> Option<String> {
         format!(
             "{} unknown: they may still be in their queue, or their consumer does not report their fate. One that crashes its consumer is \
              parked by the broker in the end. To see what has been parked: rehop parked list --queue QUEUE --run {run} --scan all",
-            text::number(*unknown)
+            format::count(*unknown)
         )
     })
 }
@@ -80,7 +80,7 @@ pub(super) fn left(tally: &Tally, verb: Verb) -> Vec<String> {
         (tally.too_large, "their headers are too large for a copy"),
     ];
     let some = reasons.into_iter().filter(|(count, _)| *count > 0);
-    some.map(|(count, why)| format!("{} stay: {why}", text::number(count))).collect()
+    some.map(|(count, why)| format!("{} stay: {why}", format::count(count))).collect()
 }
 
 pub(super) fn stopped(stop: &Stop) -> String {

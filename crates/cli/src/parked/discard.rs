@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use rehop_operator::format;
 use rehop_operator::parked::{DiscardRequest, Progress};
 
 use super::list::show_plan;
@@ -60,14 +61,14 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let discarded = parked.discard(&request, observe, stop.cancelled()).await;
     printer.end();
     if let (Err(_), Some(Progress { run, tally, .. })) = (&discarded, seen.filter(|seen| seen.tally.moved > 0)) {
-        let moved = text::number(tally.moved);
+        let moved = format::count(tally.moved);
         output::notice(&format!("{moved} were discarded before the error; to undo it: {}", undo(&run, options)));
     }
     let discarded = discarded?;
     if args.json {
         output::print(&text::json(&discarded)?)?;
     } else {
-        let mut lines = vec![format!("{} discarded", text::number(discarded.tally.moved))];
+        let mut lines = vec![format!("{} discarded", format::count(discarded.tally.moved))];
         lines.extend(answers::left(&discarded.tally, Verb::Discard));
         if discarded.tally.moved > 0 {
             lines.push(format!("to undo it: {}", undo(&discarded.run, options)));

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rehop_operator::format;
 use rehop_operator::parked::{EditRequest, ParkedError};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -100,8 +101,8 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
         output::print(&format!(
             "{}: a body of {} bytes in place of {} would go to {to}. Nothing was done; --apply does it",
             text::line(&message.chain),
-            text::number(bytes),
-            text::number(before),
+            format::count(bytes),
+            format::count(before),
         ))?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,6 +1,7 @@
 //! Tables of groups and messages, and the plan of what a command would do.
 
 use rehop::Timestamp;
+use rehop_operator::format;
 use rehop_operator::parked::{Filter, Group, Listing, ParkedMessage, Planned, ReplayRequest};
 
 use super::text;
@@ -53,13 +54,13 @@ pub(super) fn groups_table(groups: &[Group], now: Timestamp) -> String {
         let or_none =
             |text: &Option<String>| text.as_deref().map_or_else(|| "-".to_owned(), |text| text::short(text, 80));
         table.add_row([
-            text::number(group.count),
+            format::count(group.count),
             text::short(&group.kind.reason, 30),
             or_none(&group.kind.class),
             or_none(&group.kind.error),
             text::age(group.oldest, now),
             text::age(group.newest, now),
-            text::number(group.replayed_before),
+            format::count(group.replayed_before),
             or_none(&group.kind.destination),
             group.samples.first().map_or_else(|| "-".to_owned(), |chain| text::line(chain)),
         ]);
@@ -71,14 +72,14 @@ pub(super) fn rows_table(messages: &[ParkedMessage], now: Timestamp) -> String {
     let mut table = output::table(["#", "AGE", "CHAIN", "KEY", "GOES TO", "ATTEMPTS", "REPLAYS", "SIZE", "LAST ERROR"]);
     for message in messages {
         table.add_row([
-            text::number(message.position),
+            format::count(message.position),
             text::age(message.parked_at, now),
             text::line(&message.chain),
             text::short(&message.routing_key, 60),
             message.destination.as_deref().map_or_else(|| "-".to_owned(), |queue| text::short(queue, 60)),
             message.attempts.to_string(),
             message.replays.to_string(),
-            text::bytes(message.size),
+            format::size(message.size),
             text::short(message.error.as_deref().unwrap_or(&message.reason), 80),
         ]);
     }
@@ -93,7 +94,7 @@ pub(super) fn plan(
     (verb, to): (Verb, Option<&str>),
     arguments: impl Iterator<Item = String>,
 ) -> String {
-    let [matched, looked_at, depth] = [listing.matched, listing.looked_at, listing.depth].map(text::number);
+    let [matched, looked_at, depth] = [listing.matched, listing.looked_at, listing.depth].map(format::count);
     let queue = text::line(&listing.queue);
     let mut lines = vec![if listing.looked_at < listing.depth {
         format!("{matched} of the first {looked_at} messages in {queue} match; it has {depth}")
@@ -109,7 +110,7 @@ pub(super) fn plan(
     lines.push(String::new());
     lines.extend(destinations(listing, verb, to));
     if verb == Verb::Send && listing.matched > ReplayRequest::MOST_FATES {
-        let most = text::number(ReplayRequest::MOST_FATES);
+        let most = format::count(ReplayRequest::MOST_FATES);
         lines.push(format!(
             "Only the first {most} would have their fate known: add --limit {}, and repeat the command",
             ReplayRequest::MOST_FATES
@@ -139,21 +140,21 @@ fn destinations(listing: &Listing, verb: Verb, to: Option<&str>) -> Vec<String> 
     };
     let mut lines = Vec::new();
     for (queue, count) in &listing.destinations {
-        lines.push(format!("{} {go} {}", text::number(*count), text::line(queue)));
+        lines.push(format!("{} {go} {}", format::count(*count), text::line(queue)));
     }
     for (queue, count) in &listing.missing_destinations {
         lines.push(format!(
             "{} {missing} {}, which does not exist or cannot be served",
-            text::number(*count),
+            format::count(*count),
             text::line(queue)
         ));
     }
     if listing.other_destinations > 0 {
-        let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(text::number);
+        let [count, most] = [listing.other_destinations, Listing::MOST_DESTINATIONS as u64].map(format::count);
         lines.push(format!("{count} {further}: a plan names and looks up {most} at most"));
     }
     if listing.without_destination > 0 {
-        let count = text::number(listing.without_destination);
+        let count = format::count(listing.without_destination);
         lines.push(match to {
             Some(to) => format!("{count} do not say where they belong, and would go to queue {}", text::line(to)),
             None => format!("{count} {homeless}"),

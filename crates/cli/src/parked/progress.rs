@@ -3,9 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use rehop_operator::format;
 use rehop_operator::parked::{Fates, Progress, Tally};
-
-use super::text::number;
 
 pub(super) struct Printer {
     is_terminal: bool,
@@ -20,11 +19,11 @@ impl Printer {
     }
 
     pub(super) fn looked(&mut self, looked_at: u64, wanted: u64) {
-        self.show_on_terminal(|| format!("looked at {} of {}", number(looked_at), number(wanted)));
+        self.show_on_terminal(|| format!("looked at {} of {}", format::count(looked_at), format::count(wanted)));
     }
 
     pub(super) fn exported(&mut self, count: u64) {
-        self.show_on_terminal(|| format!("{} exported", number(count)));
+        self.show_on_terminal(|| format!("{} exported", format::count(count)));
     }
 
     pub(super) fn moved(&mut self, progress: &Progress) {
@@ -62,18 +61,18 @@ impl Printer {
 }
 
 fn moved(tally: &Tally) -> String {
-    format!("{} of {} moved", number(tally.moved), number(tally.snapshot))
+    format!("{} of {} moved", format::count(tally.moved), format::count(tally.snapshot))
 }
 
 pub(super) fn replayed(tally: &Tally, fates: &Fates, is_paused: bool) -> String {
     format!(
         "{}; {} handled, {} parked again, {} waiting, {} discarded, {} unknown{}",
         moved(tally),
-        number(fates.handled),
-        number(fates.parked_again),
-        number(fates.waiting),
-        number(fates.discarded),
-        number(fates.unknown()),
+        format::count(fates.handled),
+        format::count(fates.parked_again),
+        format::count(fates.waiting),
+        format::count(fates.discarded),
+        format::count(fates.unknown()),
         if is_paused { "; paused, the queue is long" } else { "" }
     )
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use rehop_operator::format;
 use rehop_operator::parked::{Place, Progress, RestoreRequest};
 
 use super::list::show_plan;
@@ -56,13 +57,13 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let restored = parked.restore(&request, observe, stop.cancelled()).await;
     printer.end();
     if let (Err(_), Some(moved)) = (&restored, seen.filter(|moved| *moved > 0)) {
-        output::notice(&format!("{} were restored before the error", text::number(moved)));
+        output::notice(&format!("{} were restored before the error", format::count(moved)));
     }
     let restored = restored?;
     if args.json {
         output::print(&text::json(&restored)?)?;
     } else {
-        let mut lines = vec![format!("{} restored", text::number(restored.tally.moved))];
+        let mut lines = vec![format!("{} restored", format::count(restored.tally.moved))];
         lines.extend(answers::left(&restored.tally, Verb::Restore));
         lines.extend(restored.stopped.as_ref().map(answers::stopped));
         output::print(&lines.join("\n"))?;

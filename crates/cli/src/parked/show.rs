@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use rehop_operator::format;
 use rehop_operator::parked::{Body, Detail, Shown};
 
 use super::list::{Scan, scan};
@@ -47,7 +48,7 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
 /// That messages of the chain may be among those that could not be looked at.
 fn unseen(shown: &Shown) -> Option<String> {
     (shown.looked_at < shown.wanted).then(|| {
-        let [looked_at, wanted] = [shown.looked_at, shown.wanted].map(text::number);
+        let [looked_at, wanted] = [shown.looked_at, shown.wanted].map(format::count);
         format!("only the first {looked_at} of {wanted} messages could be looked at; run the command again")
     })
 }
@@ -58,14 +59,10 @@ fn more(shown: &Shown) -> Option<String> {
         format!(
             "and {} more messages of this chain: at most {} are shown, with 1 MiB of headers and bodies in all. `rehop parked list` and \
              `export` take --chain together with other filters, such as --since and --where",
-            text::number(shown.more()),
+            format::count(shown.more()),
             Shown::MOST
         )
     })
-}
-
-fn counted(count: u32, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn one(detail: &Detail) -> String {
@@ -91,8 +88,8 @@ fn one(detail: &Detail) -> String {
             &format!(
                 "{}, after {}; replayed {}",
                 message.attempts,
-                counted(message.hops, "wait"),
-                counted(message.replays, "time")
+                format::counted(message.hops.into(), "wait"),
+                format::counted(message.replays.into(), "time")
             ),
         ),
     ];
@@ -125,14 +122,14 @@ fn one(detail: &Detail) -> String {
         lines.push(format!("  {}: {value}", text::line(name)));
     }
     lines.push(String::new());
-    lines.push(format!("body, {}", text::bytes(message.size)));
+    lines.push(format!("body, {}", format::size(message.size)));
     lines.push(match &detail.body {
         Body::Json(value) => text::json(value).unwrap_or_default(),
         Body::Text(body) => text::lines(body),
         Body::Hex(body) => body.clone(),
     });
     if detail.omitted > 0 {
-        lines.push(format!("({} more bytes)", text::number(detail.omitted)));
+        lines.push(format!("({} more bytes)", format::count(detail.omitted)));
     }
     lines.join("\n")
 }

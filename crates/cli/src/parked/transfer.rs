@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use rehop_operator::format;
 use rehop_operator::parked::{Exported, ImportPlan, ImportRequest, Imported, ParkedError};
 use serde_json::json;
 
@@ -93,11 +94,11 @@ pub(super) async fn export(args: Export, options: &Options) -> anyhow::Result<Ex
         Ok(()) => {}
     }
     if exported.is_err() {
-        output::notice(&format!("{} messages were exported; the export is not complete", text::number(count)));
+        output::notice(&format!("{} messages were exported; the export is not complete", format::count(count)));
     }
     exported?;
     if let Some(file) = &args.output {
-        output::print(&format!("{} messages exported to {}", text::number(count), file.display()))?;
+        output::print(&format!("{} messages exported to {}", format::count(count), file.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -130,9 +131,9 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
         } else {
             let known = match already_there {
                 0 => String::new(),
-                count => format!("; {} are already there", text::number(count)),
+                count => format!("; {} are already there", format::count(count)),
             };
-            let (new, queue) = (text::number(to_import), text::line(parked.queue()));
+            let (new, queue) = (format::count(to_import), text::line(parked.queue()));
             format!("{new} messages would be imported into {queue}{known}. Nothing was done; --apply does it")
         })?;
         return Ok(ExitCode::SUCCESS);
@@ -146,7 +147,7 @@ pub(super) async fn import(args: Import, options: &Options) -> anyhow::Result<Ex
     if args.json {
         output::print(&text::json(&imported)?)?;
     } else {
-        let (new, known) = (text::number(imported.imported), text::number(imported.already_there));
+        let (new, known) = (format::count(imported.imported), format::count(imported.already_there));
         let stopped = if imported.is_stopped { "\nstopped: it was told to stop" } else { "" };
         output::print(&format!("{new} imported, {known} were already there{stopped}"))?;
     }
@@ -159,9 +160,9 @@ fn compare(checked: u64, imported: &Imported) -> anyhow::Result<()> {
     if read != checked {
         bail!(
             "the file has changed: {} messages were checked, and then {} were read and {} of them imported",
-            text::number(checked),
-            text::number(read),
-            text::number(imported.imported)
+            format::count(checked),
+            format::count(read),
+            format::count(imported.imported)
         );
     }
     Ok(())

@@ -92,9 +92,7 @@ impl Eyes<'_> {
 
     /// How many messages are ready, and how many consumers there are.
     async fn queue(&self, name: &str) -> Result<(u64, u32), Error> {
-        let channel = self.channel().await?;
-        let queue = look_at(&*channel, &short(name)?, &format!("checking queue {name:?}"), self.limit).await?;
-        self.close(channel).await;
+        let queue = look_at(self.connection, name, self.limit).await?;
         Ok((u64::from(queue.messages), queue.consumers))
     }
 

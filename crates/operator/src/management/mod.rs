@@ -2,6 +2,7 @@
 
 mod http;
 pub mod stats;
+pub(crate) mod unlisted;
 
 use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;

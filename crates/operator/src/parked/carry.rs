@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, OptionFuture};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
+use crate::parked::arguments::DeliveryLimit;
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
-use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
 use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
-use crate::parked::queues::Queues;
 use crate::parked::ramp::{Next, Ramp, Stop};
 use crate::parked::session::Session;
-use crate::parked::under_way::UnderWay;
-use crate::telemetry::{MoveMetrics, RestTracer};
+use crate::parked::under_way::{Drained, UnderWay};
+use crate::parked::ways::Queues;
+use crate::telemetry::{MoveMetrics, RestSpan, RestTracer};
 use rehop::Error;
 
 /// How often progress is shown, and a reading of depths begins if none is running.
@@ -87,6 +87,14 @@ pub(super) struct Ready {
     pub(super) message: ParkedMessage,
 }
 
+/// A message whose copy is under way. Its body has gone into the copy.
+pub(super) struct Sent {
+    pub(super) held: Held,
+    pub(super) span: Option<RestSpan>,
+    /// The queue that a restore moves it back to.
+    pub(super) goes_back_to: Option<String>,
+}
+
 /// Why a round over the queue ended.
 enum RoundEnd {
     /// Everything was seen, or nothing more is to be moved or can be found.
@@ -130,7 +138,7 @@ impl<'a> Carrier<'a> {
     /// Among others [`ParkedError::Incomplete`] if there are fewer by now. What was found is moved.
     pub(crate) async fn run(&mut self, bound: u64) -> Result<(), ParkedError> {
         self.job.limit.check_first(bound)?;
-        let mut under_way = UnderWay::open(self.session).await?;
+        let mut under_way = UnderWay::open(self.session, self.job.in_flight).await?;
         self.tally.snapshot = bound;
         self.state.stray_at_start = self.read_depths().await?.stray;
         loop {
@@ -153,7 +161,7 @@ impl<'a> Carrier<'a> {
     async fn round(
         &mut self,
         look: &mut Look<'_>,
-        under_way: &mut UnderWay,
+        under_way: &mut UnderWay<Sent>,
         bound: u64,
     ) -> Result<RoundEnd, ParkedError> {
         self.tally.start_again();
@@ -175,7 +183,7 @@ impl<'a> Carrier<'a> {
     async fn go_through(
         &mut self,
         look: &mut Look<'_>,
-        under_way: &mut UnderWay,
+        under_way: &mut UnderWay<Sent>,
         bound: u64,
         reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
@@ -201,7 +209,7 @@ impl<'a> Carrier<'a> {
                 break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
             }
             if let Some(Ready { message, .. }) = &ready {
-                let room = under_way.has_room(self.job.in_flight, message.size) && !self.state.is_paused;
+                let room = under_way.has_room(message.size) && !self.state.is_paused;
                 match self.ramp.next(started, &self.book.fates, now.into_std()) {
                     Next::Stop(_) => break RoundEnd::Done,
                     Next::Watch(until) => wake = wake.min(until.into()),
@@ -270,20 +278,14 @@ impl<'a> Carrier<'a> {
     }
 
     /// Waits for what is under way. What the broker does not confirm in time stays in the queue, and may be a duplicate.
-    async fn drain(&mut self, look: &mut Look<'_>, under_way: &mut UnderWay) -> Result<(), ParkedError> {
+    async fn drain(&mut self, look: &mut Look<'_>, under_way: &mut UnderWay<Sent>) -> Result<(), ParkedError> {
         let limit = self.session.limit;
-        let mut ended = Ok(());
-        loop {
-            match timeout(limit, under_way.answers()).await {
-                Ok(Some(answers)) => ended = ended.and(self.answered(look, answers)),
-                Ok(None) => return ended,
-                Err(_) => {
-                    self.tally.unconfirmed += under_way.len() as u64;
-                    let what = "confirming copies".to_owned();
-                    return ended.and(Err(Error::Timeout { what, limit }.into()));
-                }
-            }
+        let Drained { ended, unanswered } = under_way.drain(limit, |answers| self.answered(look, answers)).await;
+        if unanswered == 0 {
+            return ended;
         }
+        self.tally.unconfirmed += unanswered;
+        ended.and(Err(Error::Timeout { what: "confirming copies".to_owned(), limit }.into()))
     }
 
     /// Reads the depths that decide whether to go on.

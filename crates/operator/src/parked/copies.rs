@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use lapin::BasicProperties;
 
-use crate::parked::message::{Interpreter, ParkedMessage};
-use crate::parked::place::Place;
+use crate::parked::message::{Interpreter, ParkedMessage, Place};
 use rehop::Timestamp;
 use rehop::internals::Replay;
 use rehop::internals::Room;

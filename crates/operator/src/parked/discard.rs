@@ -2,17 +2,72 @@
 
 use std::pin::pin;
 
-use crate::parked::audit::selection;
+use serde::Serialize;
+
 use crate::parked::carry::{Carrier, Job};
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::Filter;
+use crate::parked::message::Place;
 use crate::parked::operator::Parked;
-use crate::parked::place::Place;
-use crate::parked::progress::{Discarded, Observe, Progress, Restored, StopSignal, Tally};
+use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
 use crate::parked::ramp::{Ramp, RampSettings, Stop};
-use crate::parked::requests::{DiscardRequest, RestoreRequest, in_flight};
 use crate::parked::session::Session;
+use crate::parked::under_way::in_flight;
+
+/// What to discard.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct DiscardRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// How many messages must match. With another number nothing is discarded. Default: any number.
+    pub expect: Option<u64>,
+    /// Why, for the log. The discarded messages carry it.
+    pub why: Option<String>,
+    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
+    pub in_flight: Option<u16>,
+}
+
+/// How a discard ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Discarded {
+    /// Names this operation in logs, and on the messages that it moved: [`Filter::run`](crate::parked::Filter::run) finds them.
+    pub run: String,
+    /// What it has done.
+    #[serde(flatten)]
+    pub tally: Tally,
+    /// Why it stopped before its end. `None` if it went through all messages.
+    pub stopped: Option<Stop>,
+}
+
+/// What to move back from the discarded queue.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct RestoreRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// How many messages must match. With another number nothing is moved. Default: any number.
+    pub expect: Option<u64>,
+    /// Why, for the log.
+    pub why: Option<String>,
+    /// How many messages may be in flight, as in [`ReplayRequest::in_flight`](crate::parked::ReplayRequest::in_flight).
+    pub in_flight: Option<u16>,
+}
+
+/// How a restore ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Restored {
+    /// Names this operation in logs.
+    pub run: String,
+    /// What it has done.
+    #[serde(flatten)]
+    pub tally: Tally,
+    /// Why it stopped before its end. `None` if it went through all messages.
+    pub stopped: Option<Stop>,
+}
 
 /// What is asked for: to move these messages at once, without a ramp.
 struct MoveRequest<'a> {
@@ -106,7 +161,7 @@ impl Parked {
         tracing::info!(
             queue = self.queue,
             run = session.run,
-            selection = selection(request.filter),
+            selection = request.filter.in_log(),
             why,
             "{what} begins"
         );

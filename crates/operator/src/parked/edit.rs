@@ -3,33 +3,29 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lapin::Confirmation;
 use lapin::types::AMQPValue;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
-use crate::parked::audit::selection;
-use crate::parked::chain::{ChainSearch, Match};
 use crate::parked::copies::{Copy, Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
+use crate::parked::list::ListRequest;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::operator::Parked;
-use crate::parked::queues::require;
-use crate::parked::ramp::Fates;
-use crate::parked::requests::ListRequest;
+use crate::parked::progress::Fates;
 use crate::parked::session::Session;
+use crate::parked::show::{ChainSearch, Match};
+use crate::parked::under_way::{Answered, Drained, UnderWay};
+use crate::parked::ways::require;
 use crate::telemetry::{About, RunSpan};
 use rehop::Error;
 use rehop::Timestamp;
-use rehop::internals::answer;
 use rehop::internals::at_rest::{Original, traced};
 use rehop::internals::attributes as names;
-use rehop::internals::client::Channel;
 use rehop::internals::names::EDITED_AT;
-use rehop::internals::short;
 
 /// How to edit a message.
 #[derive(Debug, Clone, PartialEq)]
@@ -180,10 +176,10 @@ impl Parked {
         for destination in plan.destinations.keys().chain(&request.to) {
             require(session, destination).await?;
         }
-        let publishing = session.publishing_channel().await?;
+        let mut under_way = UnderWay::open(session, 1).await?;
         let mut book = FateBook::default();
         let mut look = Look::new(session, &self.queue)?.with_prefetch(self.prefetch);
-        let sent = self.send_edited(&mut look, plan.depth, (session, &*publishing), request, &mut book).await;
+        let sent = self.send_edited(&mut look, plan.depth, (session, &mut under_way), request, &mut book).await;
         let destination = match sent {
             Ok(destination) => {
                 // It was sent, so it must not be taken for a failure, and sent again.
@@ -213,7 +209,7 @@ impl Parked {
         &self,
         look: &mut Look<'_>,
         depth: u64,
-        (session, publishing): (&Session, &dyn Channel),
+        (session, under_way): (&Session, &mut UnderWay<()>),
         request: &EditRequest,
         book: &mut FateBook,
     ) -> Result<String, ParkedError> {
@@ -232,7 +228,7 @@ impl Parked {
             }
             let number = book.expect(request.body.len() as u64);
             let numbered = Numbered { run: &session.run, number, is_canary: false, room: session.room() };
-            let moved = self.move_one(&message, &held, publishing, request, numbered).await;
+            let moved = self.move_one(&message, &held, under_way, request, numbered).await;
             if moved.is_ok() {
                 look.ack([&held]);
                 self.metrics("edit").moved(1);
@@ -248,7 +244,7 @@ impl Parked {
         &self,
         message: &ParkedMessage,
         held: &Held,
-        publishing: &dyn Channel,
+        under_way: &mut UnderWay<()>,
         request: &EditRequest,
         numbered: Numbered<'_>,
     ) -> Result<String, ParkedError> {
@@ -270,7 +266,7 @@ impl Parked {
         let mut headers = edited.properties.headers().clone().unwrap_or_default();
         headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
         edited.properties = edited.properties.with_headers(headers);
-        publish(publishing, original, body, self.broker.timeout).await?;
+        publish(under_way, original, body, self.broker.timeout).await?;
         let destination = message.destination.clone().unwrap_or_default();
         let (run, tracer) = RunSpan::start(About {
             operation: "edit",
@@ -278,12 +274,12 @@ impl Parked {
             run: numbered.run,
             who: request.who.as_deref(),
             why: request.why.as_deref(),
-            selection: &selection(&Filter::chain(&request.chain)),
+            selection: &Filter::chain(&request.chain).in_log(),
         })
         .into_parts();
         let (mut span, trace) = tracer.start(message.resting(&destination, properties));
         edited.properties = traced(edited.properties, &trace);
-        let sent = publish(publishing, edited, &request.body, self.broker.timeout).await;
+        let sent = publish(under_way, edited, &request.body, self.broker.timeout).await;
         run.counted(&[(names::MATCHED, 1), (names::SENT, u64::from(sent.is_ok()))]);
         if let Err(error) = &sent {
             span.failed("unconfirmed");
@@ -293,12 +289,11 @@ impl Parked {
     }
 }
 
-async fn publish(publishing: &dyn Channel, copy: Copy, body: &[u8], limit: Duration) -> Result<(), ParkedError> {
-    let (exchange, key) = (short(&copy.exchange)?, short(&copy.routing_key)?);
-    let whole = [body, &copy.overflow].concat();
-    let publishing = publishing.publish(exchange, key, &whole, copy.properties, true);
-    match answer(&format!("publishing to exchange {:?}", copy.exchange), limit, publishing).await? {
-        Confirmation::Ack(None) => Ok(()),
-        _ => Err(ParkedError::Refused { to: format!("exchange {}", copy.exchange) }),
-    }
+/// Sends one copy, and waits for its confirm.
+async fn publish(under_way: &mut UnderWay<()>, copy: Copy, body: &[u8], limit: Duration) -> Result<(), ParkedError> {
+    let what = format!("publishing to exchange {:?}", copy.exchange);
+    under_way.send((), body.to_vec(), copy)?;
+    let first_problem = |answers: Vec<Answered<()>>| answers.into_iter().try_for_each(|((), answer)| Ok(answer?));
+    let Drained { ended, unanswered } = under_way.drain(limit, first_problem).await;
+    if unanswered == 0 { ended } else { Err(Error::Timeout { what, limit }.into()) }
 }

@@ -3,16 +3,15 @@
 //! Nothing of this is bound to the park exchange. A queue there would be a route for every message that parks, so that the alternate
 //! exchange would not see those whose parked queue is missing, and they would end here.
 
-use futures_util::StreamExt;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{ExchangeKind, message::Delivery};
 
-use crate::parked::group::{Group, Groups, Kind, Member};
-use crate::parked::normalise::normalise;
-use crate::parked::ramp::Fates;
+use crate::parked::group::{Group, Groups, Kind, Member, normalise};
+use crate::parked::progress::Fates;
 use crate::parked::session::Session;
 use rehop::Error;
 use rehop::internals::Names;
@@ -26,8 +25,8 @@ use rehop::internals::subscribe;
 const MAX_LENGTH: i64 = 100_000;
 const MAX_BYTES: i64 = 64 * 1024 * 1024;
 
-/// The first number that stands for no message. `wire` reads every greater number as this one.
-const MOST: u32 = crate::parked::requests::ReplayRequest::MOST_FATES as u32;
+/// How many messages' fates are known, and the first number that stands for no message. `wire` reads every greater number as this one.
+pub(super) const MOST_FATES: u32 = 1_000_000;
 
 /// Counts the fates of one replay's messages.
 #[derive(Default)]
@@ -59,8 +58,8 @@ impl FateBook {
     /// Expects the fate of another message, with a body of this size, and returns its number.
     pub(super) fn expect(&mut self, size: u64) -> u32 {
         self.expected += 1;
-        if self.known.len() == MOST as usize {
-            return MOST;
+        if self.known.len() == MOST_FATES as usize {
+            return MOST_FATES;
         }
         self.known.push(Known::Nothing);
         self.sizes.push(size);
@@ -251,14 +250,20 @@ mod tests {
     #[test]
     fn the_messages_beyond_the_bound_have_no_number_and_no_room_and_are_never_known() {
         let mut book = FateBook::default();
-        let last = (0..=MOST).map(|_| book.expect(1)).max();
+        let last = (0..=MOST_FATES).map(|_| book.expect(1)).max();
         // This is also what is read of any greater number.
-        assert_eq!((last, book.known.len(), book.sizes.len()), (Some(MOST), MOST as usize, MOST as usize));
-        assert!(book.ended(MOST - 1, |fates| fates.handled += 1));
-        assert!(!book.ended(MOST, |fates| fates.handled += 1) && !book.ended(MOST + 1, |fates| fates.handled += 1));
-        book.fates.handled = u64::from(MOST);
+        assert_eq!(
+            (last, book.known.len(), book.sizes.len()),
+            (Some(MOST_FATES), MOST_FATES as usize, MOST_FATES as usize)
+        );
+        assert!(book.ended(MOST_FATES - 1, |fates| fates.handled += 1));
+        assert!(
+            !book.ended(MOST_FATES, |fates| fates.handled += 1)
+                && !book.ended(MOST_FATES + 1, |fates| fates.handled += 1)
+        );
+        book.fates.handled = u64::from(MOST_FATES);
         assert!(!book.is_complete());
-        book.forget(MOST);
+        book.forget(MOST_FATES);
         assert!(book.is_complete());
     }
 }

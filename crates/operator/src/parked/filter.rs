@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use crate::parked::group::normalise;
 use crate::parked::json_path::JsonPath;
 use crate::parked::message::ParkedMessage;
-use crate::parked::normalise::normalise;
 use rehop::Timestamp;
 
 /// Selects messages. Whatever is not set does not matter; a message must pass everything that is set.
@@ -74,6 +74,28 @@ impl Filter {
             && self.until.is_none_or(|until| parked_at(&|at| at < until))
             && (self.chains.is_empty() || self.chains.contains(&message.chain))
             && (self.conditions.is_empty() || content.meet(&self.conditions))
+    }
+
+    /// Which messages these are, for the log. What messages contain stays out of it, so conditions and texts of errors are only counted.
+    pub(super) fn in_log(&self) -> String {
+        let millis = |at: Option<Timestamp>| at.map(|at| at.as_millis().to_string());
+        let number = |number: usize| (number > 0).then(|| number.to_string());
+        let parts = [
+            ("reason", self.reason.clone()),
+            ("class", self.class.clone()),
+            ("destination", self.destination.clone()),
+            ("key", self.key.clone()),
+            ("since_ms", millis(self.since)),
+            ("until_ms", millis(self.until)),
+            ("chains", (!self.chains.is_empty()).then(|| self.chains.join(","))),
+            ("errors", number(self.error.iter().chain(&self.error_is).count())),
+            ("conditions", number(self.conditions.len())),
+            ("run", self.run.clone()),
+            ("limit", self.limit.map(|limit| limit.to_string())),
+        ];
+        let set = parts.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+        let set = set.collect::<Vec<_>>().join(" ");
+        if set.is_empty() { "all".to_owned() } else { set }
     }
 }
 
@@ -336,6 +358,20 @@ mod tests {
             assert!(text.parse::<Condition>().is_err(), "{text}");
         }
         assert!("body.a == \"!=\"".parse::<Condition>().unwrap().is_equal);
+    }
+
+    #[test]
+    fn a_selection_is_told_without_what_messages_contain() {
+        assert_eq!(Filter::default().in_log(), "all");
+        let filter = Filter {
+            class: Some("http_503".to_owned()),
+            error: Some("no customer Ada".to_owned()),
+            since: Some(Timestamp::from_millis(1_700_000_000_000)),
+            conditions: vec!["body.customer == \"Ada\"".parse().unwrap()],
+            limit: Some(7),
+            ..Filter::chain("5f0c")
+        };
+        assert_eq!(filter.in_log(), "class=http_503 since_ms=1700000000000 chains=5f0c errors=1 conditions=1 limit=7");
     }
 
     proptest! {

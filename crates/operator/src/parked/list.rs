@@ -4,21 +4,95 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::parked::destinations::Destinations;
 use crate::parked::error::ParkedError;
 use crate::parked::filter::{Content, Filter};
-use crate::parked::group::Groups;
-use crate::parked::headers::headers_json;
+use crate::parked::group::{Group, Groups};
 use crate::parked::look::Held;
+use crate::parked::mask::headers_json;
 use crate::parked::message::ParkedMessage;
 use crate::parked::operator::{Parked, Scanned};
 use crate::parked::progress::StopSignal;
-use crate::parked::queues::exists;
 use crate::parked::ramp::{Ramp, Stop};
-use crate::parked::requests::{ListRequest, Listing, Planned};
 use crate::parked::session::Session;
+use crate::parked::ways::exists;
+
+/// What to list.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ListRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// How many messages to look at, at most, from the head of the queue. `None`: all. Default 1,000.
+    pub scan: Option<u64>,
+    /// How many messages to return one by one at most. All that match are in the groups. Default 0.
+    pub rows: usize,
+    /// The operation that this list plans. Each queue that its messages would go to is looked up; the broker logs an error for each that
+    /// does not exist. In a wrong namespace, the plan of a discard or restore fails as the operation would. Default `None`.
+    pub planned: Option<Planned>,
+}
+
+/// An operation that moves messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Planned {
+    /// [`Parked::replay`](crate::parked::Parked::replay): messages go to their work queues.
+    Replay,
+    /// [`Parked::restore`](crate::parked::Parked::restore): messages go back to the queues that they were discarded from.
+    Restore,
+    /// [`Parked::discard`](crate::parked::Parked::discard): messages go to the discarded queue, which needs no looking up.
+    Discard,
+}
+
+impl Default for ListRequest {
+    fn default() -> Self {
+        Self { filter: Filter::default(), scan: Some(1_000), rows: 0, planned: None }
+    }
+}
+
+impl ListRequest {
+    /// All messages that pass, in groups.
+    pub fn all(filter: Filter) -> Self {
+        Self { filter, scan: None, ..Self::default() }
+    }
+}
+
+/// What is in a queue.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The queue in which the messages rest.
+    pub queue: String,
+    /// The work queue whose parked queue it is; `None` for stray and discarded messages.
+    pub work_queue: Option<String>,
+    /// How many there are.
+    pub depth: u64,
+    /// How many of them were looked at: fewer if [`scan`](ListRequest::scan) or the filter's limit was reached, if messages were
+    /// held for half of `broker.consumer_timeout`, or if others took some.
+    pub looked_at: u64,
+    /// How many of those match.
+    pub matched: u64,
+    /// The matching messages in groups, the largest first.
+    pub groups: Vec<Group>,
+    /// How many would go to each queue by the [planned operation](ListRequest::planned), or else by a replay.
+    pub destinations: BTreeMap<String, u64>,
+    /// How many would go to other queues than the [first](Self::MOST_DESTINATIONS). Whether those exist is not checked.
+    pub other_destinations: u64,
+    /// How many would go to each queue that does not exist, if an operation is [planned](ListRequest::planned). It leaves them where
+    /// they are, except that a replay fails if it is the queue that the operator named.
+    pub missing_destinations: BTreeMap<String, u64>,
+    /// How many do not say which queue they would go to. The operation leaves them where they are, too.
+    pub without_destination: u64,
+    /// The first of them, one by one.
+    pub messages: Vec<ParkedMessage>,
+}
+
+impl Listing {
+    /// At most this many queues are counted separately, because stray messages may name any number.
+    pub const MOST_DESTINATIONS: usize = 1_000;
+}
 
 /// After so many messages what was seen is shown for the first time.
 const FIRST_SHOWN: u64 = 1_000;
@@ -201,5 +275,56 @@ impl<'a> ListingBuilder<'a> {
             without_destination: self.destinations.none,
             messages: self.messages.clone(),
         }
+    }
+}
+
+/// How many messages would go to each queue.
+#[derive(Debug, Clone, Default)]
+struct Destinations {
+    /// By queue: the first that were named.
+    told_apart: BTreeMap<String, u64>,
+    /// How many would go to further queues.
+    others: u64,
+    /// How many do not say which queue they would go to.
+    none: u64,
+}
+
+impl Destinations {
+    fn add(&mut self, queue: Option<&str>) {
+        let Some(queue) = queue else {
+            self.none += 1;
+            return;
+        };
+        if let Some(count) = self.told_apart.get_mut(queue) {
+            *count += 1;
+        } else if self.told_apart.len() < Listing::MOST_DESTINATIONS {
+            self.told_apart.insert(queue.to_owned(), 1);
+        } else {
+            self.others += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_all_is_bounded_by_its_filter_alone() {
+        let filter = Filter { limit: Some(7), ..Filter::chain("chain-7") };
+        assert_eq!(ListRequest::all(filter.clone()), ListRequest { filter, scan: None, rows: 0, planned: None });
+    }
+
+    #[test]
+    fn the_number_of_destinations_is_bounded_and_no_message_goes_uncounted() {
+        let mut destinations = Destinations::default();
+        for number in 0..2 * Listing::MOST_DESTINATIONS {
+            destinations.add(Some(&format!("queue-{number}")));
+            destinations.add(Some("queue-0"));
+            destinations.add(None);
+        }
+        let Destinations { told_apart, others, none } = destinations;
+        assert_eq!((told_apart.len(), told_apart["queue-0"], told_apart["queue-999"]), (1_000, 2_001, 1));
+        assert_eq!((told_apart.values().sum::<u64>(), others, none), (2_000 + 1_000, 1_000, 2_000));
     }
 }

@@ -12,23 +12,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::options::BasicConsumeOptions;
 use lapin::types::ShortString;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::parked::error::ParkedError;
-use crate::parked::prefetch::{Demand, Moving, size};
 use crate::parked::progress::StopSignal;
-use crate::parked::session::{Session, depth};
+use crate::parked::session::Session;
 use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::at_rest::reunite;
 use rehop::internals::client::{self, Channel};
 use rehop::internals::describe;
+use rehop::internals::look_on;
 use rehop::internals::short;
 use rehop::internals::subscribe;
 use rehop::internals::table;
+use rehop::internals::table_size;
 use rehop::internals::{CONSUMER_TIMEOUT, ask_for};
 use rehop::internals::{Frame, SettledTags};
 use rehop::topology::Arguments;
@@ -44,6 +46,11 @@ const ARRIVAL: Duration = Duration::from_secs(3);
 const RETURN: Duration = Duration::from_secs(10);
 /// Acks and nacks that come right before a channel is closed can be lost (3.10, 4.0 and 4.3).
 const LINGER: Duration = Duration::from_millis(100);
+/// How many bytes of messages may be on their way to this process, and again as many of bodies on their way from it.
+pub(super) const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
+/// The first subscription brings one message. The second brings this many, or as many as are moved at a time, unless the first message
+/// shows that these would be too large.
+const SECOND: u64 = 256;
 
 /// Messages that this process holds.
 pub(crate) struct Look<'a> {
@@ -119,8 +126,6 @@ impl Subscription {
 pub(crate) struct Held {
     pub(crate) delivery: Delivery,
     subscription: usize,
-    /// The queue that a restore moves it back to, once its copy is sent.
-    pub(crate) goes_back_to: Option<String>,
 }
 
 impl<'a> Look<'a> {
@@ -212,7 +217,7 @@ impl<'a> Look<'a> {
                 last.brought += 1;
                 self.taken += 1;
                 self.bytes += size(&delivery.properties, &delivery.data);
-                Ok(Some(Held { delivery, subscription, goes_back_to: None }))
+                Ok(Some(Held { delivery, subscription }))
             }
             Ok(Some(Err(error))) => Err(Error::of_operation(self.what(), &error)),
             Ok(None) => {
@@ -341,10 +346,14 @@ impl Session {
     async fn returned(&self, queue: &ShortString, wanted: u64) -> Result<bool, Error> {
         let until = Instant::now() + RETURN;
         let channel = self.channel().await?;
-        let mut there = or_none(depth(&*channel, queue, self.limit).await)?;
+        let look = async || {
+            let seen = look_on(&*channel, queue.as_str(), self.limit, Duration::MAX).await;
+            or_none(seen.map(|seen| u64::from(seen.messages)))
+        };
+        let mut there = look().await?;
         while there < wanted && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            there = or_none(depth(&*channel, queue, self.limit).await)?;
+            there = look().await?;
         }
         if let Err(error) = channel.close("done").await {
             tracing::debug!(error = describe(&error), "a channel could not be closed");
@@ -362,17 +371,50 @@ fn or_none(depth: Result<u64, Error>) -> Result<u64, Error> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rehop::Problem;
+/// What the next subscription's prefetch follows from.
+#[derive(Debug, Clone, Copy)]
+struct Demand {
+    /// How many subscriptions there are already.
+    subscriptions: usize,
+    /// How many more messages are wanted.
+    wanted: u64,
+    /// `None` if messages are only looked at.
+    moving: Option<Moving>,
+    /// How many messages have come.
+    received: u64,
+    /// Their [size].
+    bytes: u64,
+}
 
-    #[test]
-    fn only_a_queue_whose_leader_does_not_answer_counts_as_empty() {
-        let (what, problem) = (|| "looking".to_owned(), || Problem::from("no".to_owned()));
-        assert!(matches!(or_none(Ok(7)), Ok(7)));
-        assert!(matches!(or_none(Err(Error::Unavailable { what: what(), problem: problem() })), Ok(0)));
-        let missing = or_none(Err(Error::Missing { what: what(), problem: problem() }));
-        assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
+/// The size of a message. Anyone may have filled its headers, up to a frame, and left its body empty.
+pub(super) fn size(properties: &BasicProperties, body: &[u8]) -> u64 {
+    let headers = properties.headers().as_ref().map_or(0, |headers| table_size(headers.inner()));
+    (headers + body.len()) as u64
+}
+
+/// For messages that are moved.
+#[derive(Debug, Clone, Copy)]
+struct Moving {
+    /// How many are moved at a time.
+    at_once: u64,
+    /// How many have stayed.
+    kept: u64,
+}
+
+impl Demand {
+    /// How many messages the next subscription may bring. One message first, for its delivery count and its size; then as many as are
+    /// wanted and memory allows, by the average size of those that have come.
+    fn prefetch(self) -> u16 {
+        let most = match self.subscriptions {
+            0 => 1,
+            1 => self.moving.map_or(0, |moving| moving.at_once).max(SECOND),
+            _ => u64::MAX,
+        };
+        let moved = self.moving.map_or(u64::MAX, |moving| moving.at_once.max(moving.kept / 4));
+        let in_memory = BYTES_UNDER_WAY / (self.bytes / self.received.max(1)).max(1);
+        u16::try_from(most.min(self.wanted).min(moved).min(in_memory)).unwrap_or(u16::MAX).max(1)
     }
 }
+
+#[cfg(test)]
+mod tests;

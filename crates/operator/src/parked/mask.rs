@@ -1,8 +1,14 @@
-//! Masks what an operator should not see: headers by name, and values in JSON bodies by path. Pure.
+//! What an operator sees of headers and bodies: as JSON, and without what is masked. Headers are masked by name, and values in JSON bodies by
+//! path. Pure.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
+use lapin::BasicProperties;
+use serde_json::{Value, json};
+
+use crate::format::hex;
 use crate::parked::json_path::JsonPath;
+use rehop::HeaderValue;
 use rehop::SettingsError;
 use rehop::settings::MaskSettings;
 
@@ -76,13 +82,56 @@ fn wildcard(pattern: &str, text: &str) -> bool {
     last.map_or(rest.is_empty(), |last| rest.ends_with(last))
 }
 
+/// All headers as plain JSON, in which bytes are hexadecimal.
+pub(crate) fn headers_json(properties: &BasicProperties) -> Value {
+    let fields = properties.headers().iter().flat_map(|table| table.inner().iter());
+    Value::Object(fields.map(|(name, value)| (name.as_str().to_owned(), plain(&HeaderValue::of(value)))).collect())
+}
+
+/// The same with masked values.
+pub(crate) fn masked_headers(properties: &BasicProperties, mask: &Mask) -> BTreeMap<String, Value> {
+    let Value::Object(mut headers) = headers_json(properties) else { return BTreeMap::new() };
+    for (name, value) in &mut headers {
+        if mask.hides(name) {
+            *value = Value::String(MASKED.to_owned());
+        }
+    }
+    headers.into_iter().collect()
+}
+
+fn plain(value: &HeaderValue<'_>) -> Value {
+    match value {
+        HeaderValue::Void => Value::Null,
+        HeaderValue::Bool(value) => json!(value),
+        HeaderValue::Int(value) => json!(value),
+        HeaderValue::Float(value) => json!(value),
+        HeaderValue::Decimal { scale, value } => json!(format!("{value}e-{scale}")),
+        HeaderValue::Timestamp(seconds) => json!(seconds),
+        HeaderValue::Text(text) => json!(text),
+        HeaderValue::Bytes(bytes) => json!(hex(bytes)),
+        HeaderValue::List(values) => Value::Array(values.iter().map(plain).collect()),
+        HeaderValue::Table(entries) => {
+            Value::Object(entries.iter().map(|(name, value)| ((*name).to_owned(), plain(value))).collect())
+        }
+        other => json!(format!("{other:?}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use lapin::types::{AMQPValue, FieldTable};
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
     use crate::inputs::inputs;
+
+    fn table<const N: usize>(fields: [(&str, AMQPValue); N]) -> FieldTable {
+        let mut table = FieldTable::default();
+        for (name, value) in fields {
+            table.insert(name.into(), value);
+        }
+        table
+    }
 
     fn mask(headers: &[&str], json: &[&str]) -> Mask {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
@@ -126,6 +175,30 @@ mod tests {
         let mask = Mask::new(&MaskSettings::default()).unwrap();
         assert!(mask.hides("Authorization") && mask.hides("X-Api-Key") && !mask.hides("traceparent"));
         assert!(mask.json(br#"{"a": {"password": "hunter2"}}"#).is_some());
+    }
+
+    #[test]
+    fn people_see_headers_as_plain_json_without_what_is_masked() {
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        let inner = table([("bytes", AMQPValue::LongString(vec![0xff, 0x0a].into()))]);
+        let headers =
+            table([("tenant", text("a")), ("authorization", text("secret")), ("of", AMQPValue::FieldTable(inner))]);
+        let properties = BasicProperties::default().with_headers(headers);
+        let seen =
+            |authorization: &str| json!({ "tenant": "a", "authorization": authorization, "of": { "bytes": "ff0a" } });
+        assert_eq!(headers_json(&properties), seen("secret"));
+        let masked = masked_headers(&properties, &Mask::new(&MaskSettings::default()).unwrap());
+        assert_eq!(serde_json::to_value(masked).unwrap(), seen(MASKED));
+        assert_eq!(headers_json(&BasicProperties::default()), json!({}));
+    }
+
+    #[test]
+    fn people_see_numbers_below_zero_and_times_before_1970() {
+        let decimal = lapin::types::DecimalValue { scale: 2, value: (-1_250_i32).cast_unsigned() };
+        let time = AMQPValue::Timestamp((-86_400_i64).cast_unsigned());
+        let headers = table([("price", AMQPValue::DecimalValue(decimal)), ("born", time)]);
+        let properties = BasicProperties::default().with_headers(headers);
+        assert_eq!(headers_json(&properties), json!({ "price": "-1250e-2", "born": -86_400 }));
     }
 
     proptest! {

@@ -8,15 +8,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 
-use crate::parked::chain::{ChainSearch, Match};
-use crate::parked::detail::Shown;
+use crate::parked::arguments::{DeliveryLimit, Found};
 use crate::parked::error::ParkedError;
-use crate::parked::found::Found;
-use crate::parked::limit::DeliveryLimit;
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::Mask;
-use crate::parked::message::{Interpreter, ParkedMessage, Raw};
-use crate::parked::place::Place;
+use crate::parked::message::{Interpreter, ParkedMessage, Place, Raw};
 use crate::parked::progress::StopSignal;
 use crate::parked::session::Session;
 use crate::telemetry::MoveMetrics;
@@ -122,64 +118,6 @@ impl Parked {
         let depth = session.depth(&self.queue).await;
         session.close().await;
         Ok(depth?)
-    }
-
-    /// The messages of a chain, with headers and bodies: all are counted, and the [first](Shown::messages) are kept. `scan` is as for a
-    /// list.
-    ///
-    /// # Errors
-    ///
-    /// As [`list`](Self::list), and when there is no such message.
-    pub async fn show(&self, chain: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
-        self.show_found(ChainSearch::exact(chain), scan).await
-    }
-
-    /// The messages of the one chain that has this id or, if there is none, whose id begins with it. As [`show`](Self::show).
-    ///
-    /// # Errors
-    ///
-    /// As [`show`](Self::show), and when several chains begin so.
-    pub async fn show_by_prefix(&self, prefix: &str, scan: Option<u64>) -> Result<Shown, ParkedError> {
-        self.show_found(ChainSearch::by_prefix(prefix), scan).await
-    }
-
-    async fn show_found(&self, mut search: ChainSearch<'_>, scan: Option<u64>) -> Result<Shown, ParkedError> {
-        let session = self.session().await?;
-        let mut shown = Shown::default();
-        let scanned = self
-            .scan(&session, scan, &mut self.stop.clone(), |message, held| {
-                let matches = search.see(&message.chain);
-                if matches == Match::FirstExact {
-                    shown = Shown::default();
-                }
-                if matches != Match::No {
-                    shown.add(message, &held.delivery.properties, &held.delivery.data, &self.mask);
-                }
-                ControlFlow::Continue(())
-            })
-            .await;
-        session.close().await;
-        let scanned = scanned?;
-        (shown.looked_at, shown.wanted) = (scanned.looked_at, scanned.wanted);
-        self.found_chain(search, &scanned)?;
-        Ok(shown)
-    }
-
-    /// The chain that a search has found.
-    ///
-    /// # Errors
-    ///
-    /// When there is none, or not only one. If not everything was seen, it is not known that there is none.
-    pub(super) fn found_chain(&self, search: ChainSearch<'_>, scanned: &Scanned) -> Result<String, ParkedError> {
-        let asked = search.asked().to_owned();
-        match search.end() {
-            Ok(Some(chain)) => Ok(chain),
-            Ok(None) => {
-                scanned.complete(&self.queue)?;
-                Err(ParkedError::NoSuchMessage { chain: asked, looked_at: scanned.looked_at })
-            }
-            Err(chains) => Err(ParkedError::SeveralChains { prefix: asked, chains }),
-        }
     }
 
     /// Whether something in a body is masked.
@@ -295,7 +233,7 @@ pub(super) struct Scanned {
     /// How many messages there were.
     pub(super) depth: u64,
     /// How many of them were to be looked at.
-    wanted: u64,
+    pub(super) wanted: u64,
     pub(super) looked_at: u64,
 }
 

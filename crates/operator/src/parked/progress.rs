@@ -1,9 +1,6 @@
-//! How far an operation is, and how it ended.
+//! How far an operation is.
 
 use serde::Serialize;
-
-use crate::parked::group::Group;
-use crate::parked::ramp::{Fates, Stop};
 
 /// What an operation has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -37,6 +34,34 @@ impl Tally {
     }
 }
 
+/// What is known of the messages that were sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Fates {
+    /// Sent, and confirmed by the broker.
+    pub sent: u64,
+    /// Handled, as their consumer says.
+    pub handled: u64,
+    /// Parked again.
+    pub parked_again: u64,
+    /// Discarded by their handler or its policy.
+    pub discarded: u64,
+    /// Failed, and waiting for another attempt.
+    pub waiting: u64,
+}
+
+impl Fates {
+    /// Sent, and their consumer has not said what became of them. Never counted as success.
+    pub fn unknown(&self) -> u64 {
+        self.sent.saturating_sub(self.handled + self.parked_again + self.discarded + self.waiting)
+    }
+
+    /// How many have ended, as their consumer has said.
+    pub(crate) fn known(&self) -> u64 {
+        self.handled + self.parked_again + self.discarded
+    }
+}
+
 /// How far an operation is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -50,58 +75,6 @@ pub struct Progress {
     pub fates: Fates,
     /// Whether it waits for a work queue to become shorter.
     pub is_paused: bool,
-}
-
-/// How a replay ended.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Replayed {
-    /// Names this replay; its messages carry it in `rehop-replay-run`.
-    pub run: String,
-    /// What it has done.
-    #[serde(flatten)]
-    pub tally: Tally,
-    /// What became of the messages.
-    pub fates: Fates,
-    /// How many of them nothing is known of. Never counted as success.
-    pub unknown: u64,
-    /// Why it stopped before its end. `None` if it went through all messages.
-    pub stopped: Option<Stop>,
-    /// The messages that parked again.
-    pub parked_again: Vec<Group>,
-}
-
-impl Replayed {
-    /// Whether every message that matched was sent and handled.
-    pub fn is_success(&self) -> bool {
-        self.stopped.is_none() && self.fates.handled == self.tally.matched
-    }
-}
-
-/// How a restore ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Restored {
-    /// Names this operation in logs.
-    pub run: String,
-    /// What it has done.
-    #[serde(flatten)]
-    pub tally: Tally,
-    /// Why it stopped before its end. `None` if it went through all messages.
-    pub stopped: Option<Stop>,
-}
-
-/// How a discard ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Discarded {
-    /// Names this operation in logs, and on the messages that it moved: [`Filter::run`](crate::parked::Filter::run) finds them.
-    pub run: String,
-    /// What it has done.
-    #[serde(flatten)]
-    pub tally: Tally,
-    /// Why it stopped before its end. `None` if it went through all messages.
-    pub stopped: Option<Stop>,
 }
 
 /// Is told how far the operation is.
@@ -131,13 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_is_a_success_if_it_went_through_and_all_that_matched_was_handled() {
-        let is_success = |handled, stopped| {
-            let (tally, fates) = (Tally { matched: 2, ..Tally::default() }, Fates { handled, ..Fates::default() });
-            let run = String::new();
-            Replayed { run, tally, fates, unknown: 0, stopped, parked_again: Vec::new() }.is_success()
-        };
-        assert!(is_success(2, None));
-        assert!(!is_success(1, None) && !is_success(2, Some(Stop::StrayGrew)));
+    fn what_no_consumer_has_told_of_is_unknown() {
+        let fates = Fates { sent: 100, handled: 40, parked_again: 20, discarded: 10, waiting: 5 };
+        assert_eq!(fates.unknown(), 25);
+        assert_eq!(Fates { sent: 1, ..fates }.unknown(), 0);
     }
 }

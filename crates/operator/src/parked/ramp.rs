@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::parked::progress::Fates;
+
 /// How a replay grows.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -27,34 +29,6 @@ impl RampSettings {
     /// Everything at once.
     pub fn none() -> Self {
         Self { batches: Vec::new(), ..Self::default() }
-    }
-}
-
-/// What is known of the messages that were sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Fates {
-    /// Sent, and confirmed by the broker.
-    pub sent: u64,
-    /// Handled, as their consumer says.
-    pub handled: u64,
-    /// Parked again.
-    pub parked_again: u64,
-    /// Discarded by their handler or its policy.
-    pub discarded: u64,
-    /// Failed, and waiting for another attempt.
-    pub waiting: u64,
-}
-
-impl Fates {
-    /// Sent, and their consumer has not said what became of them. Never counted as success.
-    pub fn unknown(&self) -> u64 {
-        self.sent.saturating_sub(self.handled + self.parked_again + self.discarded + self.waiting)
-    }
-
-    /// How many have ended, as their consumer has said.
-    pub(crate) fn known(&self) -> u64 {
-        self.handled + self.parked_again + self.discarded
     }
 }
 
@@ -224,13 +198,6 @@ mod tests {
         let stop = Stop::NewError { error: "no customer Ada".to_owned() };
         assert_eq!(stop.to_string(), format!("{}: no customer Ada", stop.in_log()));
         assert_eq!(Stop::StrayGrew.in_log(), Stop::StrayGrew.to_string());
-    }
-
-    #[test]
-    fn what_no_consumer_has_told_of_is_unknown() {
-        let fates = Fates { sent: 100, handled: 40, parked_again: 20, discarded: 10, waiting: 5 };
-        assert_eq!(fates.unknown(), 25);
-        assert_eq!(Fates { sent: 1, ..fates }.unknown(), 0);
     }
 
     #[test]

@@ -1,20 +1,108 @@
-//! Replays.
+//! Replays: messages go back to the queues in which they failed.
 
 use std::pin::pin;
+use std::time::Duration;
 
-use crate::parked::audit::selection;
+use serde::Serialize;
+
 use crate::parked::carry::{Carrier, Job};
 use crate::parked::copies::Move;
 use crate::parked::error::ParkedError;
-use crate::parked::fates::FateStream;
+use crate::parked::fates::{FateStream, MOST_FATES};
+use crate::parked::filter::Filter;
+use crate::parked::group::Group;
 use crate::parked::operator::Parked;
-use crate::parked::progress::{Observe, Progress, Replayed, StopSignal, Tally};
-use crate::parked::ramp::{Fates, Ramp, Stop};
-use crate::parked::requests::{ReplayRequest, in_flight};
+use crate::parked::progress::{Fates, Observe, Progress, StopSignal, Tally};
+use crate::parked::ramp::{Ramp, RampSettings, Stop};
 use crate::parked::session::Session;
+use crate::parked::under_way::{DEFAULT_IN_FLIGHT, in_flight};
 use crate::telemetry::{About, RestTracer, RunSpan};
 use rehop::Error;
 use rehop::internals::attributes as names;
+
+/// How to replay.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ReplayRequest {
+    /// Which messages.
+    pub filter: Filter,
+    /// How the replay grows.
+    pub ramp: RampSettings,
+    /// How many messages must match. With another number nothing is sent. Default: any number.
+    pub expect: Option<u64>,
+    /// Why, for the log and the trace.
+    pub why: Option<String>,
+    /// Who, for the trace. Default: the user whose process this is.
+    pub who: Option<String>,
+    /// The work queue of messages that do not say where they belong.
+    pub to: Option<String>,
+    /// How many messages a second are sent at most, above 0. Default: no limit.
+    pub rate: Option<f64>,
+    /// Sending pauses while a work queue has more ready messages than this. Default: it never does.
+    pub max_ready: Option<u64>,
+    /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
+    pub deadline: Option<Duration>,
+    /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts
+    /// as 1. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. At most 64 MiB of
+    /// bodies are in flight, or one message if it is larger. Default: [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
+    pub in_flight: Option<u16>,
+    /// For how long to listen for fates after the last one was heard. Default 10 s.
+    pub follow: Duration,
+}
+
+impl ReplayRequest {
+    /// A replay learns the fate of so many messages. Those beyond are sent and confirmed like the others, and count as unknown; and a
+    /// high share of them that parks again or is discarded does not stop the replay. To learn the fate of all, set
+    /// [`limit`](Filter::limit) to this number and repeat the replay: it takes the oldest first.
+    pub const MOST_FATES: u64 = MOST_FATES as u64;
+
+    /// How many messages may be in flight if nothing else is asked for.
+    pub const DEFAULT_IN_FLIGHT: u16 = DEFAULT_IN_FLIGHT;
+}
+
+impl Default for ReplayRequest {
+    fn default() -> Self {
+        Self {
+            filter: Filter::default(),
+            ramp: RampSettings::default(),
+            expect: None,
+            why: None,
+            who: None,
+            to: None,
+            rate: None,
+            max_ready: None,
+            deadline: None,
+            in_flight: None,
+            follow: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How a replay ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Replayed {
+    /// Names this replay; its messages carry it in `rehop-replay-run`.
+    pub run: String,
+    /// What it has done.
+    #[serde(flatten)]
+    pub tally: Tally,
+    /// What became of the messages.
+    pub fates: Fates,
+    /// How many of them nothing is known of. Never counted as success.
+    pub unknown: u64,
+    /// Why it stopped before its end. `None` if it went through all messages.
+    pub stopped: Option<Stop>,
+    /// The messages that parked again.
+    pub parked_again: Vec<Group>,
+}
+
+impl Replayed {
+    /// Whether every message that matched was sent and handled.
+    pub fn is_success(&self) -> bool {
+        self.stopped.is_none() && self.fates.handled == self.tally.matched
+    }
+}
 
 impl Parked {
     /// Sends messages back to the queues in which they failed. Each copy is confirmed before its original is acked. A message whose
@@ -53,7 +141,7 @@ impl Parked {
         let depth = session.depth(&self.queue).await?;
         self.check_way_back(session).await?;
         let why = request.why.as_deref().unwrap_or_default();
-        tracing::info!(queue = self.queue, run, depth, selection = selection(&request.filter), why, "replay begins");
+        tracing::info!(queue = self.queue, run, depth, selection = request.filter.in_log(), why, "replay begins");
         let mut replayed = Replayed {
             run,
             tally: Tally::default(),
@@ -68,7 +156,7 @@ impl Parked {
             run: &replayed.run,
             who: request.who.as_deref(),
             why: request.why.as_deref(),
-            selection: &selection(&request.filter),
+            selection: &request.filter.in_log(),
         })
         .into_parts();
         let ended = self.send_back(session, request, depth, (observe, tracer), stop, &mut replayed).await;
@@ -151,5 +239,21 @@ impl Parked {
         replayed.tally = carrier.tally;
         replayed.parked_again = carrier.book.into_groups();
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replay_is_a_success_if_it_went_through_and_all_that_matched_was_handled() {
+        let is_success = |handled, stopped| {
+            let (tally, fates) = (Tally { matched: 2, ..Tally::default() }, Fates { handled, ..Fates::default() });
+            let run = String::new();
+            Replayed { run, tally, fates, unknown: 0, stopped, parked_again: Vec::new() }.is_success()
+        };
+        assert!(is_success(2, None));
+        assert!(!is_success(1, None) && !is_success(2, Some(Stop::StrayGrew)));
     }
 }

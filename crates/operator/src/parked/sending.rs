@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::parked::carry::{Carrier, MAX_KINDS, Ready};
+use crate::parked::carry::{Carrier, MAX_KINDS, Ready, Sent};
 use crate::parked::copies::{Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::News;
 use crate::parked::filter::Content;
 use crate::parked::group::Kind;
-use crate::parked::headers::headers_json;
 use crate::parked::look::{Held, Look};
-use crate::parked::message::{ParkedMessage, Raw};
-use crate::parked::place::Place;
+use crate::parked::mask::headers_json;
+use crate::parked::message::{ParkedMessage, Place, Raw};
 use crate::parked::under_way::{Answered, UnderWay};
 use rehop::Timestamp;
 use rehop::internals::at_rest::{Original, traced};
@@ -68,7 +67,7 @@ impl Carrier<'_> {
     pub(super) fn send(
         &mut self,
         Ready { mut held, message }: Ready,
-        under_way: &mut UnderWay,
+        under_way: &mut UnderWay<Sent>,
         is_canary: bool,
     ) -> Result<Option<Held>, ParkedError> {
         let is_replay = matches!(self.job.action, Move::Replay { .. });
@@ -96,14 +95,13 @@ impl Carrier<'_> {
             let from = self.state.send_at.unwrap_or(now).max(now);
             self.state.send_at = Some(from + pause(rate));
         }
-        if self.job.action == Move::Restore {
-            held.goes_back_to.clone_from(&message.discarded_from);
-        }
         let destination = message.destination.as_deref().unwrap_or_default();
         let resting = message.resting(destination, &held.delivery.properties);
         let (span, trace) = self.tracer.as_ref().map(|tracer| tracer.start(resting)).unzip();
         let trace = trace.unwrap_or_default();
         copy.properties = traced(copy.properties, &trace);
+        let is_restore = self.job.action == Move::Restore;
+        let goes_back_to = message.discarded_from.as_ref().filter(|_| is_restore).cloned();
         // Used only to recognise a returned copy. Keeping the original's properties is cheaper than cloning the copy's.
         let (interpreter, properties) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
         let write = move || {
@@ -113,7 +111,8 @@ impl Carrier<'_> {
             let copy = interpreter.copy(&action, &message, original, numbered, at);
             copy.map(|copy| traced(copy.properties, &trace)).unwrap_or_default()
         };
-        under_way.send(held, copy, write, span)?;
+        let body = std::mem::take(&mut held.delivery.data);
+        under_way.send_with(Sent { held, span, goes_back_to }, body, copy, write)?;
         Ok(None)
     }
 
@@ -128,22 +127,25 @@ impl Carrier<'_> {
     }
 
     /// Acks the originals of the copies that the broker keeps. The first problem counts.
-    pub(super) fn answered(&mut self, look: &mut Look<'_>, answers: Vec<Answered>) -> Result<(), ParkedError> {
+    pub(super) fn answered(&mut self, look: &mut Look<'_>, answers: Vec<Answered<Sent>>) -> Result<(), ParkedError> {
         let (mut ended, mut moved) = (Ok(()), Vec::new());
-        for (held, answer) in answers {
+        for (mut sent, answer) in answers {
             match answer {
-                Ok(()) => moved.push(held),
-                Err(error) => {
-                    look.keep(&held);
-                    ended = ended.and(Err(error));
+                Ok(()) => moved.push(sent),
+                Err(unkept) => {
+                    if let Some(span) = &mut sent.span {
+                        span.failed("unconfirmed");
+                    }
+                    look.keep(&sent.held);
+                    ended = ended.and(Err(unkept.into()));
                 }
             }
         }
-        look.ack(&moved);
+        look.ack(moved.iter().map(|sent| &sent.held));
         self.tally.moved += moved.len() as u64;
         match self.job.action {
             Move::Restore => {
-                moved.iter().flat_map(|held| &held.goes_back_to).for_each(|it| self.job.metrics.restored(it))
+                moved.iter().flat_map(|sent| &sent.goes_back_to).for_each(|it| self.job.metrics.restored(it))
             }
             Move::Replay { .. } | Move::Discard { .. } => self.job.metrics.moved(moved.len() as u64),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lapin::ErrorKind;
 use lapin::options::QueueDeclareOptions;
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::FieldTable;
 use tokio::time::Instant;
 
 use crate::parked::error::ParkedError;
@@ -17,7 +17,6 @@ use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
 use rehop::internals::knows_delayed_retry;
 use rehop::internals::look_at;
-use rehop::internals::open_confirming;
 use rehop::internals::random;
 use rehop::internals::short;
 use rehop::settings::BrokerSettings;
@@ -83,12 +82,6 @@ impl Session {
         self.links.publishing.start().await
     }
 
-    /// A channel that confirms.
-    pub(super) async fn publishing_channel(&self) -> Result<Arc<dyn Channel>, Error> {
-        let connection = self.publishing_connection().await?;
-        answer("opening a channel", self.limit, open_confirming(&*connection)).await
-    }
-
     /// How much of a message fits into a frame.
     pub(super) fn room(&self) -> Room {
         self.links.consuming.room()
@@ -114,10 +107,7 @@ impl Session {
     ///
     /// Also when its leader does not answer: then this cannot be known.
     pub(super) async fn depth(&self, queue: &str) -> Result<u64, Error> {
-        let channel = self.channel().await?;
-        let depth = depth(&*channel, &short(queue)?, self.limit).await?;
-        let _ = answer("closing a channel", self.limit, channel.close("done")).await;
-        Ok(depth)
+        Ok(u64::from(look_at(&*self.connection, queue, self.limit).await?.messages))
     }
 
     /// # Errors
@@ -134,11 +124,6 @@ impl Session {
     pub(super) async fn close(self) {
         close(self.links.consuming.clone(), self.links.publishing.clone()).await;
     }
-}
-
-pub(super) async fn depth(channel: &dyn Channel, queue: &ShortString, limit: Duration) -> Result<u64, Error> {
-    let what = format!("looking at queue {:?}", queue.as_str());
-    Ok(u64::from(look_at(channel, queue, &what, limit).await?.messages))
 }
 
 /// How long the lock is tried: the broker may not have noticed yet that its last owner was killed.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
+use rehop_operator::format::hex;
 
 /// 256 random bits, in hexadecimal digits. `Debug` does not show them.
 #[derive(Clone)]
@@ -16,7 +17,7 @@ impl Token {
     pub(crate) fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
         OsRng.try_fill_bytes(&mut bytes).map_err(std::io::Error::other)?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(Self(hex(&bytes)))
     }
 
     pub(crate) fn expose(&self) -> &str {

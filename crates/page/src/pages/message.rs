@@ -11,12 +11,13 @@ use super::{Outcome, html};
 use crate::address::Address;
 use crate::allowed::Action;
 use crate::door::{Fields, Session};
-use crate::format::{count, size, time};
+use crate::format::time;
 use crate::looks;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::timeline::{self, Timeline};
 use crate::tree::{Node, tree};
+use rehop_operator::format::{count, size};
 use rehop_operator::parked::{Body, Detail, ParkedError, Place};
 
 #[derive(Template)]

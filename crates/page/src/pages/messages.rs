@@ -12,11 +12,12 @@ use super::{Outcome, html};
 use crate::address::Address;
 use crate::allowed::Action;
 use crate::door::{Fields, Session};
-use crate::format::{count, size, span, time};
+use crate::format::{span, time};
 use crate::looks::{self, READING_AGE};
 use crate::refusal::Refusal;
 use crate::state::State;
 use rehop::Timestamp;
+use rehop_operator::format::{count, size};
 use rehop_operator::parked::{Group, Kind, Listing, ParkedMessage, Place};
 
 #[derive(Template)]

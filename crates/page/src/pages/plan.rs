@@ -16,11 +16,11 @@ use super::{Outcome, html};
 use crate::address::Address;
 use crate::allowed::Action;
 use crate::door::{Fields, Session};
-use crate::format::count;
 use crate::looks::{self, Reading};
 use crate::refusal::Refusal;
 use crate::runs::{About, Operation};
 use crate::state::State;
+use rehop_operator::format::count;
 use rehop_operator::parked::{DiscardRequest, Listing, Place, RampSettings, ReplayRequest};
 
 #[derive(Template)]

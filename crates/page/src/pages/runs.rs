@@ -19,10 +19,10 @@ use super::live::LASTS;
 use super::{Outcome, html};
 use crate::allowed::Action;
 use crate::door::{Fields, Session};
-use crate::format::count;
 use crate::refusal::Refusal;
 use crate::runs::{Phase, Run};
 use crate::state::State;
+use rehop_operator::format::count;
 use rehop_operator::parked::{Fates, Group, ParkedError, Replayed, Tally};
 
 /// The time between two updates of an open page.

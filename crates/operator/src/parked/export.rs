@@ -1,13 +1,20 @@
-//! Messages as JSON, one per line: written by an export, and read by an import. Pure.
+//! Exports messages as JSON, one per line, as an import reads them.
+
+use std::ops::ControlFlow;
 
 use lapin::BasicProperties;
-use lapin::types::ShortString;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::parked::headers::{hex, typed_table, unhex, untyped_table};
-use crate::parked::mask::{MASKED, Mask};
+use crate::format::hex;
+use crate::parked::error::ParkedError;
+use crate::parked::filter::{Content, Filter};
+use crate::parked::mask::{MASKED, Mask, headers_json};
 use crate::parked::message::ParkedMessage;
+use crate::parked::operator::Parked;
+use rehop::internals::Room;
+use rehop::internals::at_rest::Original;
 
 /// One exported message.
 ///
@@ -81,6 +88,47 @@ pub struct Properties {
     /// `cluster_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
+}
+
+impl Parked {
+    /// Hands each message that passes the filter to `sink`, which ends the export by returning `false`. The messages stay in the queue.
+    /// `scan` limits how many are looked at, as for a list. Returns how many were exported.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list), and [`ParkedError::Incomplete`] if fewer could be looked at. `sink` may have been given some
+    /// messages before an error.
+    pub async fn export(
+        &self,
+        filter: &Filter,
+        scan: Option<u64>,
+        mut sink: impl FnMut(Exported) -> bool,
+    ) -> Result<u64, ParkedError> {
+        let session = self.session().await?;
+        let mut exported = 0;
+        let scanned = self
+            .scan(&session, scan, &mut self.stop.clone(), |message, held| {
+                let (properties, body) = (&held.delivery.properties, &held.delivery.data[..]);
+                let headers = || headers_json(properties);
+                if filter.limit.is_some_and(|limit| exported >= limit) {
+                    return ControlFlow::Break(());
+                }
+                if !filter.passes(&message, &Content::new(body, &headers)) {
+                    return ControlFlow::Continue(());
+                }
+                let original = Original { properties, body_bytes: body.len() };
+                let copy = self.interpreter.imported(&message, original, Room::UNLIMITED);
+                exported += 1;
+                match sink(Exported::of(&message, &copy.properties, body, &self.mask)) {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            })
+            .await;
+        session.close().await;
+        scanned?.complete(&self.queue)?;
+        Ok(exported)
+    }
 }
 
 impl Exported {
@@ -189,15 +237,85 @@ impl Properties {
     }
 }
 
+/// The bytes of hexadecimal digits.
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+    if digits.len() % 2 == 1 {
+        return None;
+    }
+    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+/// A header with its type. The plain types of JSON stand for the usual ones of AMQP; `{"$amqp": …}` is exactly what it says.
+fn typed(value: &AMQPValue) -> Value {
+    match value {
+        AMQPValue::Void => Value::Null,
+        AMQPValue::Boolean(value) => json!(value),
+        AMQPValue::LongLongInt(value) => json!(value),
+        AMQPValue::LongString(text) => match std::str::from_utf8(text.as_bytes()) {
+            Ok(text) => json!(text),
+            Err(_) => exact(value),
+        },
+        AMQPValue::FieldArray(array) => Value::Array(array.as_slice().iter().map(typed).collect()),
+        AMQPValue::FieldTable(table) if !table.inner().contains_key(EXACT) => Value::Object(typed_table(table)),
+        other => exact(other),
+    }
+}
+
+const EXACT: &str = "$amqp";
+
+fn exact(value: &AMQPValue) -> Value {
+    json!({ EXACT: serde_json::to_value(value).unwrap_or(Value::Null) })
+}
+
+fn typed_table(table: &FieldTable) -> Map<String, Value> {
+    table.inner().iter().map(|(name, value)| (name.as_str().to_owned(), typed(value))).collect()
+}
+
+/// What [`typed`] wrote.
+fn untyped(value: &Value) -> Result<AMQPValue, String> {
+    Ok(match value {
+        Value::Null => AMQPValue::Void,
+        Value::Bool(value) => AMQPValue::Boolean(*value),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => AMQPValue::LongLongInt(whole),
+            None => AMQPValue::Double(number.as_f64().ok_or("a number fits no type")?),
+        },
+        Value::String(text) => AMQPValue::LongString(text.as_str().into()),
+        Value::Array(items) => {
+            let items = items.iter().map(untyped).collect::<Result<Vec<_>, _>>()?;
+            AMQPValue::FieldArray(items.into())
+        }
+        Value::Object(fields) => match (fields.get(EXACT), fields.len()) {
+            (Some(exact), 1) => serde_json::from_value(exact.clone()).map_err(|error| error.to_string())?,
+            _ => AMQPValue::FieldTable(untyped_table(fields)?),
+        },
+    })
+}
+
+fn untyped_table(fields: &Map<String, Value>) -> Result<FieldTable, String> {
+    let mut table = FieldTable::default();
+    for (name, value) in fields {
+        let name = ShortString::try_new(name.as_str()).map_err(|_| "a header's name is too long")?;
+        table.insert(name, untyped(value)?);
+    }
+    Ok(table)
+}
+
 #[cfg(test)]
 mod tests {
-    use lapin::types::{AMQPValue, FieldTable};
     use proptest::prelude::*;
 
     use super::*;
     use crate::inputs::inputs;
     use crate::parked::samples::sample;
     use rehop::settings::MaskSettings;
+
+    fn table(name: &str, value: AMQPValue) -> FieldTable {
+        let mut table = FieldTable::default();
+        table.insert(name.into(), value);
+        table
+    }
 
     fn with_headers(headers: impl IntoIterator<Item = (&'static str, AMQPValue)>) -> BasicProperties {
         let mut table = FieldTable::default();
@@ -270,6 +388,15 @@ mod tests {
         ] {
             assert!(bad.content().unwrap_err().contains(problem), "{problem}");
         }
+    }
+
+    /// It would be read as the value that it describes.
+    #[test]
+    fn a_table_that_looks_like_an_exact_value_is_written_exactly() {
+        let looks_exact = AMQPValue::FieldTable(table(EXACT, AMQPValue::Void));
+        assert_eq!(untyped(&typed(&looks_exact)), Ok(looks_exact));
+        let plain = AMQPValue::FieldTable(table("a", AMQPValue::Boolean(true)));
+        assert_eq!(typed(&plain), json!({ "a": true }));
     }
 
     proptest! {
