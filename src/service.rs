@@ -141,15 +141,18 @@ impl Service {
         let configs: Vec<_> = plans.iter().map(|plan| plan.config.clone()).collect();
         let (shutdown, instruments) = (Shutdown::new(settings.shutdown.grace), Instruments::new());
         let summary = Arc::new(LiveSummary::default());
+        let shared = topology::shared(&names, &configs);
+        let exchanges = topology::copies_go_to(&names, &shared);
         let keeper = Arc::new(Keeper::new(
             consuming.clone(),
             settings.topology,
-            topology::shared(&names, &configs),
+            shared,
             plans.iter().map(|plan| plan.topology.clone()).collect(),
         ));
         let retried = instruments.clone();
+        let retried = move |exchange: &str| retried.publish_retried(exchange);
         let (publisher, publishing_task) =
-            CopyPublisher::start(publishing.clone(), keeper.clone(), move |exchange| retried.publish_retried(exchange));
+            CopyPublisher::start(publishing.clone(), keeper.clone(), &exchanges, retried);
         let receipts = Receipts::start(publishing.clone(), &names.report())?;
         let ack_timeout = settings.broker.consumer_timeout;
         let (intake, indexes) = Intake::new(configs.iter().map(|config| Rules::of(config, ack_timeout)));

@@ -58,8 +58,8 @@ pub(crate) struct ComesAgain {
     pub(crate) is_counted: bool,
 }
 
-/// The flow of one message. Returns a delivery that stays in this process until its next attempt. For one of these the slot is not told that
-/// the handler has ended: others could start between that and the hold.
+/// The flow of one message. Returns a delivery that stays in this process until its next attempt. Its slot is not told that the handler has
+/// ended: another handler could start before the delivery is held.
 pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Option<Held> {
     let attempt = match unacked.unanswered {
         // Boxed, because it is rare and the task of a delivery should stay small.
@@ -71,7 +71,7 @@ pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Opti
         return Some(attempt.hold(decided));
     }
     slot.handler_ended(attempt.comes_again(decided.decision));
-    attempt.close(decided, slot).await;
+    attempt.carry_out(decided, slot).await;
     None
 }
 
@@ -92,26 +92,26 @@ impl Decided {
 impl Attempt {
     /// Continues the chain's trace.
     fn open(mut unacked: Unacked) -> Self {
-        let chain = Self::continued(&mut unacked);
-        Self::begun(unacked, chain)
+        let chain = Self::continue_chain(&mut unacked);
+        Self::begin(unacked, chain)
     }
 
-    /// The same for a delivery that may kill its process, as it may have done so often before: exports what is known before it can.
+    /// The same for a delivery that may kill its process, as it may have done this often before: exports what is known first.
     async fn open_suspect(mut unacked: Unacked, unanswered: u32) -> Self {
-        let mut chain = Self::continued(&mut unacked);
+        let mut chain = Self::continue_chain(&mut unacked);
         let context = &unacked.context;
         let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
         if context.tracer.came_back(&mut chain, &unacked.delivery, CameBack { unanswered, limit }) {
             flush::at_once().await;
         }
-        Self::begun(unacked, chain)
+        Self::begin(unacked, chain)
     }
 
     /// The delivery's chain. For a message that has just returned from a wait, records the wait and how late it ended.
-    fn continued(unacked: &mut Unacked) -> Box<Chain> {
-        let Unacked { context, delivery, received, held, .. } = unacked;
+    fn continue_chain(unacked: &mut Unacked) -> Box<Chain> {
+        let Unacked { context, delivery, received, chain: held, .. } = unacked;
         let (is_held, received) = (held.is_some(), *received);
-        let mut chain = held.take().unwrap_or_else(|| Box::new(Self::chain(context, delivery, received)));
+        let mut chain = held.take().unwrap_or_else(|| Box::new(Self::chain_from_headers(context, delivery, received)));
         if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
             let (place, ended) = match is_held {
                 true => (context.config.queue.clone(), Timestamp::now()),
@@ -125,14 +125,14 @@ impl Attempt {
         chain
     }
 
-    fn begun(unacked: Unacked, chain: Box<Chain>) -> Self {
+    fn begin(unacked: Unacked, chain: Box<Chain>) -> Self {
         let Unacked { context, delivery, received, settler, in_flight, .. } = unacked;
         let span = context.tracer.process(&chain, &delivery);
         Self { context, delivery, settler, chain, span, received, in_flight }
     }
 
     /// The chain of a delivery, from its headers.
-    fn chain(context: &QueueContext, delivery: &Delivery, received: Timestamp) -> Chain {
+    fn chain_from_headers(context: &QueueContext, delivery: &Delivery, received: Timestamp) -> Chain {
         let mut ignored = Vec::new();
         let chain = context.tracer.chain(delivery, received, &mut ignored);
         context.warned.about(&context.config.queue, ignored);
@@ -158,7 +158,7 @@ impl Attempt {
     }
 
     /// Runs the handler with its time limit, inside the attempt's spans. A panic is a failure of this message alone, even when a
-    /// handler that has run out of time panics while it is dropped. It may leave the handler's own state half changed.
+    /// handler that has run out of time panics while it is dropped. A panic may leave the handler's own state half changed.
     async fn handle(&self, handler: HandlerFuture) -> Result<(), Failure> {
         let (started, limit) = (clock::now(), self.context.config.handler_timeout);
         let handler = handler.instrument(handler_span(&self.context.config.queue, &self.chain.id, &self.delivery));
@@ -189,7 +189,7 @@ impl Attempt {
     fn decided(&self, decision: Decision, failure: Option<Failure>, at: SystemTime) -> Decided {
         if decision == Decision::Park(Reason::Unpublishable) {
             let (queue, chain) = (&self.context.config.queue, &*self.chain.id);
-            tracing::error!(%queue, chain, "the message's headers fill a frame, so it cannot be given back; parking it");
+            tracing::error!(%queue, chain, "the message's headers fill a frame, so it cannot be requeued; parking it");
         }
         Decided { decision, failure, at }
     }
@@ -200,8 +200,8 @@ impl Attempt {
         let (context, Settler { arrived, settle_limit, .. }) = (&self.context, &self.settler);
         let held_for = arrived.elapsed();
         let hold = context.hold_limit.map(|limit| Hold {
-            asked: limit.saturating_sub(held_for),
-            left: match context.config.order.is_kept() {
+            max_asked: limit.saturating_sub(held_for),
+            time_left: match context.config.order.is_kept() {
                 true => Some(Duration::MAX),
                 false => settle_limit.checked_sub(held_for + context.config.handler_timeout),
             },
@@ -216,10 +216,7 @@ impl Attempt {
     /// What is known of the message when it comes again, if it goes back to its queue.
     fn comes_again(&self, decision: Decision) -> Option<ComesAgain> {
         let is_counted = match decision {
-            Decision::Requeue => {
-                self.context.tracer.requeued(&self.chain);
-                true
-            }
+            Decision::Requeue => true,
             Decision::Wait { path: Path::Return, .. } => false,
             Decision::Wait { .. } | Decision::Again | Decision::Ack | Decision::Park(_) | Decision::Discard(_) => {
                 return None;
@@ -242,14 +239,17 @@ impl Attempt {
         let ledger = delivery.ledger.held(failure, wait, outcome.is_defer(), since);
         let due = Instant::now() + outcome.delay().unwrap_or_default();
         let delivery = Arc::new(Delivery { ledger, ..Arc::unwrap_or_clone(delivery) });
-        let held = Some(Box::new(chain.next(span.context(), wait.is_some())));
-        Held { unacked: Unacked { context, delivery, received, settler, in_flight, held, unanswered: None }, due }
+        let chain = Some(Box::new(chain.next(span.context(), wait.is_some())));
+        Held { unacked: Unacked { context, delivery, received, settler, in_flight, chain, unanswered: None }, due }
     }
 
     /// Writes the copy that the decision needs, settles, and accounts for what reached the broker.
-    async fn close(&self, Decided { decision, failure, at }: Decided, slot: &(impl Slot + Sync)) {
+    async fn carry_out(&self, Decided { decision, failure, at }: Decided, slot: &(impl Slot + Sync)) {
         let (outcome, copy) = self.prepare_copy(decision, failure.as_ref(), Timestamp::from(at));
         self.span.end(outcome, failure.as_ref(), at);
+        if outcome == Outcome::Requeue {
+            self.context.tracer.requeued(&self.chain);
+        }
         let settled = self.settle(outcome, copy, slot).await;
         self.account(settled, failure.as_ref());
     }

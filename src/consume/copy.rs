@@ -63,7 +63,7 @@ impl Attempt {
         let exchange = match wait.path {
             Path::Ladder { .. } => addresses.ladder.clone(),
             Path::Delayed => addresses.delay.clone(),
-            // Without a copy there would be nothing to publish.
+            // The last two need no copy, and do not come here.
             Path::Tier | Path::Return | Path::Hold => addresses.wait.clone(),
         };
         let destination = context.names.holder(wait.path, wait.leg);

@@ -1,4 +1,4 @@
-//! How a delivery is handed back for which nothing is to be decided: no handler has seen it, or the process that holds it stops.
+//! How a delivery is handed back: without a count, where the broker and the strategy allow that.
 
 use crate::consume::context::QueueContext;
 use crate::consume::settler::Settler;

@@ -131,7 +131,7 @@ impl Intake {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The deliveries that no handler has seen.
+    /// The deliveries that are not running: no handler has seen them, or they wait between two attempts.
     pub(crate) fn drain(self: &Arc<Self>, queue: QueueIndex) -> Vec<Unacked> {
         self.change(|inbox, _| inbox.drain(queue))
     }
@@ -189,7 +189,7 @@ impl Intake {
         let mut started = Vec::new();
         if !self.stopping.load(Ordering::Relaxed) {
             while let Some((queue, ticket, mut unacked)) = inbox.start(now) {
-                if unacked.held.is_none() {
+                if unacked.chain.is_none() {
                     unacked.unanswered = inbox.unanswered(&ticket);
                 }
                 if unacked.context.config.order.is_kept() {

@@ -1,8 +1,8 @@
-//! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, hands back what no handler will
-//! see.
+//! One channel's life: subscribes with the prefetch that the inbox asks for, takes deliveries, and hands back those that find no free
+//! handler in time.
 
-mod ending;
 mod leader;
+mod lost;
 mod stopping;
 mod subscriptions;
 
@@ -275,7 +275,7 @@ impl<'a> Session<'a> {
             settler: Settler { channel, tag: delivery_tag, lost, arrived, settle_limit, is_urgent },
             in_flight: InFlight::new(context.clone()),
             context,
-            held: None,
+            chain: None,
             unanswered: None,
         }
     }
@@ -300,7 +300,7 @@ impl<'a> Session<'a> {
             return;
         }
         let handed_back = unseen.iter().filter(|taken| taken.hand_back()).count();
-        tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that no handler has seen: {why}");
+        tracing::info!(queue = %self.name(), handed_back, "handed back deliveries that were not running: {why}");
         self.queue.context.summary.update(|summary| summary.handed_back += handed_back as u64);
     }
 

@@ -11,12 +11,12 @@ use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
 use crate::consume::hand_back::hand_back;
 use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settler::Settler;
-use crate::consume::uncopied::{GivenUp, Uncopied, uncopied};
+use crate::consume::uncopied::{GivenUp, Uncopied, without_copy};
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 
 /// How long to pause before requeueing a message that can be neither copied nor safely dead-lettered.
-pub(crate) const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
+const UNPUBLISHABLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Attempt {
     /// Settles the delivery, and returns the outcome. The copy is confirmed before the original is acked, so a crash between the two makes a
@@ -44,8 +44,10 @@ impl Attempt {
         match outcome {
             Outcome::Requeue => self.recorded("reject", || self.settler.requeue(), outcome),
             // Without a copy, the broker keeps the message until the wait is over.
-            Outcome::Wait(_) if !has_copy => self.recorded("nack", || self.settler.nack(), outcome),
-            _ => self.recorded("ack", || self.settler.ack(), outcome),
+            Outcome::Wait(_) | Outcome::Defer(_) if !has_copy => self.recorded("nack", || self.settler.nack(), outcome),
+            Outcome::Ack | Outcome::Wait(_) | Outcome::Defer(_) | Outcome::Park(_) | Outcome::Discard(_) => {
+                self.recorded("ack", || self.settler.ack(), outcome)
+            }
         }
     }
 
@@ -89,7 +91,7 @@ impl Attempt {
         let published = tokio::select! {
             biased;
             () = self.settler.lost.cancelled() => Err(GivenUp::Lost),
-            () = self.late(outcome) => Err(GivenUp::Late),
+            () = self.until_copy_deadline(outcome) => Err(GivenUp::Late),
             published = context.publisher.publish(copy) => published.map_err(|error| {
                 tracing::error!(queue = %context.config.queue, chain = &*self.chain.id, %error, "the message cannot be copied");
                 span.failed(GivenUp::Unpublishable.error_type(), error.to_string());
@@ -104,8 +106,8 @@ impl Attempt {
     }
 
     /// Returns when the confirm of a copy is not awaited any longer.
-    async fn late(&self, outcome: Outcome) {
-        if self.uncopied(GivenUp::Late, outcome) == Uncopied::Stay {
+    async fn until_copy_deadline(&self, outcome: Outcome) {
+        if self.without_copy(GivenUp::Late, outcome) == Uncopied::Stay {
             return std::future::pending().await;
         }
         let publishing = &self.context.publishing;
@@ -117,10 +119,10 @@ impl Attempt {
         }
     }
 
-    fn uncopied(&self, why: GivenUp, outcome: Outcome) -> Uncopied {
+    fn without_copy(&self, why: GivenUp, outcome: Outcome) -> Uncopied {
         let config = &self.context.config;
         let redeliveries = self.context.contract.redeliveries_of(&self.delivery);
-        uncopied(why, outcome, config.declare, config.order.is_kept(), redeliveries, config.policy.delivery_limit)
+        without_copy(why, outcome, config.declare, config.order.is_kept(), redeliveries, config.policy.delivery_limit)
     }
 
     /// Settles a delivery whose copy was given up.
@@ -131,7 +133,7 @@ impl Attempt {
         slot: &(impl Slot + Sync),
     ) -> Result<Outcome, GivenUp> {
         let is_unpublishable = why == GivenUp::Unpublishable;
-        let is_counted = match self.uncopied(why, outcome) {
+        let is_counted = match self.without_copy(why, outcome) {
             Uncopied::DeadLetter if is_unpublishable => {
                 return self.dead_letter(Outcome::Park(Reason::Unpublishable)).await;
             }

@@ -18,7 +18,7 @@ pub(crate) struct Unacked {
     pub(crate) settler: Settler,
     pub(crate) in_flight: InFlight,
     /// Its chain after an earlier attempt, if this process has held it since then.
-    pub(crate) held: Option<Box<Chain>>,
+    pub(crate) chain: Option<Box<Chain>>,
     /// How often it came back without an answer, if it may have killed its process.
     pub(crate) unanswered: Option<u32>,
 }

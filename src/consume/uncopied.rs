@@ -1,4 +1,4 @@
-//! What becomes of a delivery without the copy that it was to end with. Pure: no I/O, no clock.
+//! What becomes of a delivery whose copy was given up. Pure: no I/O, no clock.
 
 use crate::retry::outcome::Outcome;
 use crate::settings::Declare;
@@ -8,7 +8,7 @@ use crate::settings::Declare;
 pub(crate) enum GivenUp {
     /// The copy was not confirmed, and the shortest ack timeout that is known is nearly over.
     Late,
-    /// The broker accepts no copy of the message, and would perhaps not park it if it were dead-lettered.
+    /// The broker accepts no copy of the message.
     Unpublishable,
     /// The channel was gone. The broker has the message again.
     Lost,
@@ -68,10 +68,10 @@ pub(crate) enum Uncopied {
     Stay,
 }
 
-/// How a delivery is settled whose copy is given up, for this reason. `redeliveries` is the broker's count, if it counts.
+/// How a delivery is settled whose copy was given up for this reason. `redeliveries` is the broker's count, if it counts.
 ///
 /// What was to be parked is left to the broker, if that parks it: no handler runs again, and nothing behind it has to wait.
-pub(crate) fn uncopied(
+pub(crate) fn without_copy(
     why: GivenUp,
     outcome: Outcome,
     declare: Declare,
@@ -86,7 +86,7 @@ pub(crate) fn uncopied(
         (GivenUp::Unpublishable, _, Declare::Own) | (GivenUp::Late, Outcome::Park(_), Declare::Own) => {
             Uncopied::DeadLetter
         }
-        // Alone it would be overtaken.
+        // Requeued by itself, it would be overtaken.
         _ if is_ordered => Uncopied::Stay,
         // The queue may have no dead-letter exchange: past the limit the broker would delete the message. 3.10 and 4.0 count every return, so
         // there nothing could prevent it.
@@ -107,7 +107,7 @@ mod tests {
     const LIMIT: u32 = 10;
 
     fn late(outcome: Outcome, declare: Declare, is_ordered: bool, redeliveries: Option<u32>) -> Uncopied {
-        uncopied(GivenUp::Late, outcome, declare, is_ordered, redeliveries, LIMIT)
+        without_copy(GivenUp::Late, outcome, declare, is_ordered, redeliveries, LIMIT)
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         for (outcome, count) in [(PARK, Some(0)), (WAIT, Some(0)), (WAIT, Some(LIMIT)), (WAIT, None)] {
             let impossible = |declare| {
                 [false, true]
-                    .map(|is_ordered| uncopied(GivenUp::Unpublishable, outcome, declare, is_ordered, count, LIMIT))
+                    .map(|is_ordered| without_copy(GivenUp::Unpublishable, outcome, declare, is_ordered, count, LIMIT))
             };
             assert_eq!(impossible(Declare::Own), [Uncopied::DeadLetter; 2]);
             assert_eq!(impossible(Declare::Existing), [Uncopied::Requeue, Uncopied::Stay]);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn what_the_broker_has_again_is_left_alone() {
         for declare in [Declare::Own, Declare::Existing] {
-            assert_eq!(uncopied(GivenUp::Lost, PARK, declare, false, Some(0), LIMIT), Uncopied::Stay);
+            assert_eq!(without_copy(GivenUp::Lost, PARK, declare, false, Some(0), LIMIT), Uncopied::Stay);
         }
     }
 

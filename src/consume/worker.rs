@@ -104,7 +104,7 @@ impl Worker {
         } else if session.is_ordered() {
             session.close().await;
         } else {
-            self.queue.shutdown.within(session.settle()).await;
+            self.queue.shutdown.within(session.flush_settlements()).await;
         }
     }
 

@@ -1,5 +1,6 @@
 //! The handle to the publishing task.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,14 +22,16 @@ pub(crate) struct CopyPublisher {
 }
 
 impl CopyPublisher {
-    /// Starts the task, which ends by itself only if it panics. `retried` is told the exchange of each copy that has to be sent again.
+    /// Starts the task, which ends by itself only if it panics. Copies go to these `exchanges`, as a rule. `retried` is told the exchange of
+    /// each copy that has to be sent again.
     pub(crate) fn start(
         link: Arc<Link>,
         keeper: Arc<Keeper>,
+        exchanges: &BTreeSet<String>,
         retried: impl Fn(&str) + Send + Sync + 'static,
     ) -> (Self, JoinHandle<()>) {
         let (requests, mut receiver) = mpsc::unbounded_channel();
-        let task = Task::new(link, keeper, Arc::new(retried));
+        let task = Task::new(link, keeper, exchanges, Arc::new(retried));
         let running = tokio::spawn(async move { task.run(&mut receiver).await });
         (Self { requests, ids: Arc::default() }, running)
     }
@@ -65,7 +68,7 @@ impl Drop for Interest<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
             // Without a task there is nothing to give up.
-            let _ = self.requests.send(Request::GiveUp(self.id));
+            let _ = self.requests.send(Request::Withdraw(self.id));
         }
     }
 }

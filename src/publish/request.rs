@@ -9,7 +9,7 @@ use crate::broker::lane::{CopyId, Outgoing};
 
 pub(super) enum Request {
     Publish(CopyId, Pending),
-    GiveUp(CopyId),
+    Withdraw(CopyId),
 }
 
 /// A copy that somebody waits for.

@@ -1,6 +1,6 @@
 //! The task that owns the publishing connection: it does what the outbox decides and tells the outbox what happens.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,9 +33,14 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(link: Arc<Link>, keeper: Arc<Keeper>, retried: Arc<dyn Fn(&str) + Send + Sync>) -> Self {
+    pub(super) fn new(
+        link: Arc<Link>,
+        keeper: Arc<Keeper>,
+        exchanges: &BTreeSet<String>,
+        retried: Arc<dyn Fn(&str) + Send + Sync>,
+    ) -> Self {
         Self {
-            outbox: Outbox::new(link.answer_timeout()),
+            outbox: Outbox::new(link.answer_timeout(), exchanges.iter().map(String::as_str)),
             pending: HashMap::new(),
             connecting: None,
             session: None,
@@ -209,7 +214,7 @@ impl Task {
                     self.outbox.submit(id, pending.copy.exchange.as_str());
                     self.pending.insert(id, pending);
                 }
-                Request::GiveUp(id) => {
+                Request::Withdraw(id) => {
                     if self.pending.remove(&id).is_some() {
                         self.outbox.withdraw(id, now);
                     }

@@ -55,7 +55,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What was chosen for a delivery. Final, unless the headers of a copy turn out not to fit into a frame.
+/// What was chosen for a delivery. It is carried out as it is, unless no copy can be made: its headers do not fit into a frame, or the broker
+/// takes none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Handled.
@@ -77,7 +78,7 @@ pub(crate) enum Decision {
 pub(crate) struct Limits {
     /// For how long this process may hold the delivery, if the queue's messages wait in it.
     pub(crate) hold: Option<Hold>,
-    /// Whether the message's headers leave room in their frame for those that the broker adds to what it gives back. Otherwise nobody could
+    /// Whether the message's headers leave room in their frame for those that the broker adds to a redelivery. If not, no consumer could
     /// receive it again.
     pub(crate) lets_return: bool,
 }
@@ -86,11 +87,11 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hold {
     /// The longest delay that a handler may ask for now, by the settings.
-    pub(crate) asked: Duration,
+    pub(crate) max_asked: Duration,
     /// The longest that the delivery may wait from now on so that its next attempt ends before the broker takes it back. `None`: not even an
     /// attempt at once would. In an ordered queue the message would be overtaken if it went back alone, so there nothing bounds the wait, and
     /// all that the queue holds is given up in time.
-    pub(crate) left: Option<Duration>,
+    pub(crate) time_left: Option<Duration>,
     /// How often the broker gave the message back. The ledger of a delivery that was held counts from its last wait.
     pub(crate) redeliveries: Option<u32>,
 }
@@ -107,7 +108,7 @@ pub(crate) fn decide_before(
     limits: impl FnOnce() -> Limits,
 ) -> Option<Decision> {
     if is_expired_at(ledger, now) {
-        return Some(end(policy.on_expired, Reason::Expired));
+        return Some(park_or_discard(policy.on_expired, Reason::Expired));
     }
     let due = ledger.wait_unfinished.filter(|due| *due > now)?;
     // The clock may have been put back since the message arrived. That makes no wait longer.
@@ -117,9 +118,9 @@ pub(crate) fn decide_before(
         return Some(Decision::Park(Reason::DelayTooLong));
     };
     Some(if is_expired_at(ledger, now + total) {
-        end(policy.on_expired, Reason::Expired)
+        park_or_discard(policy.on_expired, Reason::Expired)
     } else {
-        within(limits, policy, Decision::Wait { path, leg, due, is_defer: false }, now)
+        bounded_by(limits, policy, Decision::Wait { path, leg, due, is_defer: false }, now)
     })
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn decide(
 ) -> Decision {
     let Err(failure) = result else { return Decision::Ack };
     let limits = limits();
-    within(limits, policy, decide_failed(policy, ledger, failure, now, limits.hold, draw), now)
+    bounded_by(limits, policy, decide_failed(policy, ledger, failure, now, limits.hold, draw), now)
 }
 
 fn decide_failed(
@@ -159,7 +160,7 @@ fn decide_failed(
         Treatment::Permanent => Decision::Park(Reason::Permanent),
         Treatment::Discard => Decision::Discard(Reason::Discarded),
         Treatment::Transient | Treatment::Requeue | Treatment::Defer if is_expired_at(ledger, now) => {
-            end(policy.on_expired, Reason::Expired)
+            park_or_discard(policy.on_expired, Reason::Expired)
         }
         Treatment::Defer if failure.retry_after().is_some() => {
             defer(policy, ledger, failure.retry_after().unwrap_or_default(), now, hold, draw)
@@ -175,8 +176,105 @@ fn decide_failed(
     }
 }
 
+fn wait(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    asked: Option<Duration>,
+    now: Timestamp,
+    hold: Option<Hold>,
+    draw: Draw,
+) -> Decision {
+    if is_canary(ledger) {
+        return Decision::Park(Reason::Exhausted);
+    }
+    let Some(delay) = policy.delays.get(ledger.hop as usize) else {
+        return park_or_discard(policy.on_exhausted, Reason::Exhausted);
+    };
+    let route = match asked {
+        Some(asked) => {
+            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
+            route_asked(policy, jittered, hold)
+        }
+        None => policy.strategy.route(policy.jitter.of_policy(*delay, range(policy, ledger), draw)),
+    };
+    wait_by(policy, ledger, route, false, now)
+}
+
+fn defer(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    asked: Duration,
+    now: Timestamp,
+    hold: Option<Hold>,
+    draw: Draw,
+) -> Decision {
+    if is_canary(ledger) {
+        return Decision::Park(Reason::Exhausted);
+    }
+    if ledger.defers >= policy.max_defers {
+        return Decision::Park(Reason::DeferredTooOften);
+    }
+    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
+    let route = route_asked(policy, jittered, hold);
+    if route.is_some_and(|route| route.path == Path::Return) {
+        // The broker counts what is returned to it, and nothing else would bound it.
+        return wait(policy, ledger, Some(asked), now, hold, draw);
+    }
+    wait_by(policy, ledger, route, true, now)
+}
+
+/// A canary is parked instead of waiting, also where the policy would discard it: whoever replays the others waits for its fate.
+fn is_canary(ledger: &Ledger) -> bool {
+    ledger.replay.as_ref().is_some_and(|replay| replay.is_canary)
+}
+
+/// What decorrelated jitter draws from.
+fn range(policy: &RetryPolicy, ledger: &Ledger) -> Range {
+    let first = policy.delays.first().copied().unwrap_or_default();
+    let longest = policy.delays.iter().max().copied().unwrap_or_default();
+    Range { first, longest, previous: ledger.wait.map(|wait| wait.due.since(wait.since)) }
+}
+
+/// The wait for a delay that was asked for. Where the strategy would hold the message for longer than this process may, that is on the
+/// ladder, if there is one.
+fn route_asked(policy: &RetryPolicy, delay: Duration, hold: Option<Hold>) -> Option<Route> {
+    let route = policy.route_asked(delay)?;
+    let fits = route.path != Path::Hold || hold.is_none_or(|hold| route.total <= hold.max_asked);
+    if fits { Some(route) } else { policy.used_ladder()?.route(delay) }
+}
+
+/// The longest delay that jitter may make: it makes no wait too long that would not be.
+fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp, hold: Option<Hold>) -> Duration {
+    let held = hold.filter(|_| policy.used_ladder().is_none()).map(|hold| hold.max_asked);
+    let alive = ledger.deadline.map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
+    [held, alive].into_iter().flatten().fold(policy.longest_wait(), Duration::min)
+}
+
+fn wait_by(policy: &RetryPolicy, ledger: &Ledger, route: Option<Route>, is_defer: bool, now: Timestamp) -> Decision {
+    let Some(Route { path, leg, total }) = route else {
+        return Decision::Park(Reason::DelayTooLong);
+    };
+    let due = now + total;
+    if is_expired_at(ledger, due) {
+        return park_or_discard(policy.on_expired, Reason::Expired);
+    }
+    Decision::Wait { path, leg, due, is_defer }
+}
+
+/// Whether the message's deadline has passed at that moment.
+fn is_expired_at(ledger: &Ledger, moment: Timestamp) -> bool {
+    ledger.deadline.is_some_and(|deadline| moment >= deadline)
+}
+
+fn park_or_discard(ending: Ending, reason: Reason) -> Decision {
+    match ending {
+        Ending::Park => Decision::Park(reason),
+        Ending::Discard => Decision::Discard(reason),
+    }
+}
+
 /// The decision, or what takes its place where this delivery cannot be held, or its message not be received again.
-fn within(limits: Limits, policy: &RetryPolicy, decision: Decision, now: Timestamp) -> Decision {
+fn bounded_by(limits: Limits, policy: &RetryPolicy, decision: Decision, now: Timestamp) -> Decision {
     let decision = match (limits.hold, decision) {
         (Some(hold), Decision::Requeue) if hold.has_time_for(Duration::ZERO) => Decision::Again,
         (Some(hold), Decision::Wait { path: Path::Hold, due, .. }) if hold.has_time_for(due.since(now)) => decision,
@@ -203,104 +301,7 @@ fn start_again(policy: &RetryPolicy, hold: Hold) -> Decision {
 
 impl Hold {
     fn has_time_for(self, delay: Duration) -> bool {
-        self.left.is_some_and(|left| delay <= left)
-    }
-}
-
-fn wait(
-    policy: &RetryPolicy,
-    ledger: &Ledger,
-    asked: Option<Duration>,
-    now: Timestamp,
-    hold: Option<Hold>,
-    draw: Draw,
-) -> Decision {
-    if is_canary(ledger) {
-        return Decision::Park(Reason::Exhausted);
-    }
-    let Some(delay) = policy.delays.get(ledger.hop as usize) else {
-        return end(policy.on_exhausted, Reason::Exhausted);
-    };
-    let route = match asked {
-        Some(asked) => {
-            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
-            route_asked(policy, jittered, hold)
-        }
-        None => policy.strategy.route(policy.jitter.of_policy(*delay, range(policy, ledger), draw)),
-    };
-    away(policy, ledger, route, false, now)
-}
-
-fn defer(
-    policy: &RetryPolicy,
-    ledger: &Ledger,
-    asked: Duration,
-    now: Timestamp,
-    hold: Option<Hold>,
-    draw: Draw,
-) -> Decision {
-    if is_canary(ledger) {
-        return Decision::Park(Reason::Exhausted);
-    }
-    if ledger.defers >= policy.max_defers {
-        return Decision::Park(Reason::DeferredTooOften);
-    }
-    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
-    let route = route_asked(policy, jittered, hold);
-    if route.is_some_and(|route| route.path == Path::Return) {
-        // The broker counts what is returned to it, and nothing else would bound it.
-        return wait(policy, ledger, Some(asked), now, hold, draw);
-    }
-    away(policy, ledger, route, true, now)
-}
-
-/// A canary is parked instead of waiting, also where the policy would discard it: whoever replays the others waits for its fate.
-fn is_canary(ledger: &Ledger) -> bool {
-    ledger.replay.as_ref().is_some_and(|replay| replay.is_canary)
-}
-
-/// What decorrelated jitter draws from.
-fn range(policy: &RetryPolicy, ledger: &Ledger) -> Range {
-    let first = policy.delays.first().copied().unwrap_or_default();
-    let longest = policy.delays.iter().max().copied().unwrap_or_default();
-    Range { first, longest, previous: ledger.wait.map(|wait| wait.due.since(wait.since)) }
-}
-
-/// The wait for a delay that was asked for. Where the strategy would hold the message for longer than this process may, that is on the
-/// ladder, if there is one.
-fn route_asked(policy: &RetryPolicy, delay: Duration, hold: Option<Hold>) -> Option<Route> {
-    let route = policy.route_asked(delay)?;
-    let fits = route.path != Path::Hold || hold.is_none_or(|hold| route.total <= hold.asked);
-    if fits { Some(route) } else { policy.used_ladder()?.route(delay) }
-}
-
-/// The longest delay that jitter may make: it makes no wait too long that would not be.
-fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp, hold: Option<Hold>) -> Duration {
-    let held = hold.filter(|_| policy.used_ladder().is_none()).map(|hold| hold.asked);
-    let alive = ledger.deadline.map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
-    [held, alive].into_iter().flatten().fold(policy.longest_wait(), Duration::min)
-}
-
-fn away(policy: &RetryPolicy, ledger: &Ledger, route: Option<Route>, is_defer: bool, now: Timestamp) -> Decision {
-    let Some(Route { path, leg, total }) = route else {
-        return Decision::Park(Reason::DelayTooLong);
-    };
-    let due = now + total;
-    if is_expired_at(ledger, due) {
-        return end(policy.on_expired, Reason::Expired);
-    }
-    Decision::Wait { path, leg, due, is_defer }
-}
-
-/// Whether the message's deadline has passed at that moment.
-fn is_expired_at(ledger: &Ledger, moment: Timestamp) -> bool {
-    ledger.deadline.is_some_and(|deadline| moment >= deadline)
-}
-
-fn end(ending: Ending, reason: Reason) -> Decision {
-    match ending {
-        Ending::Park => Decision::Park(reason),
-        Ending::Discard => Decision::Discard(reason),
+        self.time_left.is_some_and(|left| delay <= left)
     }
 }
 

@@ -52,6 +52,16 @@ pub(crate) fn shared(names: &Names, configs: &[QueueConfig]) -> Topology {
     topology
 }
 
+/// Where a service with this shared topology publishes copies.
+pub(crate) fn copies_go_to(names: &Names, shared: &Topology) -> BTreeSet<String> {
+    let leads_on = |name: &String| {
+        shared.bindings.iter().any(|binding| binding.exchange == *name)
+            || shared.exchange_bindings.iter().any(|binding| binding.source == *name)
+    };
+    let waits = [names.wait(), names.ladder(), names.delay()].into_iter().filter(leads_on);
+    waits.chain([names.park()]).collect()
+}
+
 /// What one queue needs in addition: itself, its parked queue and their bindings.
 pub(crate) fn own(names: &Names, config: &QueueConfig) -> Topology {
     let mut topology = Topology::default();

@@ -1,4 +1,4 @@
-//! The end of a session by its own process: what no handler has seen goes back, and what was settled reaches the broker.
+//! How a session stops: what is not running goes back, and what was settled reaches the broker.
 
 use tokio::runtime::Handle;
 
@@ -7,8 +7,8 @@ use crate::broker::queued::queued;
 use crate::consume::settler::CLOSE_DELAY;
 
 impl Session<'_> {
-    /// Hands back what no handler has seen, after the subscription has ended: otherwise the broker would deliver it here again,
-    /// which 3.10 and 4.0 count.
+    /// Hands back what is not running, after the subscription has ended: otherwise the broker would deliver it here again, which 3.10 and
+    /// 4.0 count.
     pub(super) async fn hand_back_all(&mut self) {
         self.queue.intake.stop();
         if self.is_ordered() {
@@ -42,7 +42,7 @@ impl Session<'_> {
         let Session { queue, channel, .. } = self;
         let settled = async {
             queue.intake.all_dropped(queue.index).await;
-            self.settle().await
+            self.flush_settlements().await
         };
         // In vain if a handler blocks its thread; then dropping the session closes the channel, and so the connection is not waited for.
         if tokio::time::timeout(queue.answer_timeout + CLOSE_DELAY, settled).await == Ok(true) {
@@ -54,7 +54,7 @@ impl Session<'_> {
     /// Sends the acks, rejects and nacks that were collected, and waits until the broker has read them, and a little longer for it to apply
     /// them. A busy broker reads late, and loses those that it reads together with the close. Returns false if no answer came: the channel
     /// is gone, or soon will be.
-    pub(crate) async fn settle(&self) -> bool {
+    pub(crate) async fn flush_settlements(&self) -> bool {
         let is_answered = self.answer("settling", self.settling_channel.round_trip()).await.is_ok();
         if is_answered {
             tokio::time::sleep(CLOSE_DELAY).await;

@@ -33,7 +33,7 @@ pub(crate) enum Report {
     Trouble { exchange: String, trouble: Trouble, text: String },
     /// No copy to this exchange has been in trouble for a while.
     Recovered { exchange: String },
-    /// The broker closed the lane of an exchange over some copy, unknown which.
+    /// The broker closed the lane of an exchange, and did not blame the exchange.
     Doubt { text: String, unconfirmed: usize },
     /// The connection is gone or cannot be made.
     Disconnected { text: String, unconfirmed: usize },

@@ -1,4 +1,4 @@
-//! Finds which copy or exchange is to blame when the broker rejects a copy, or closes a channel or connection.
+//! Finds which copy or exchange is to blame when the broker refuses a copy, or closes a channel or connection.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -9,17 +9,17 @@ use crate::broker::lane::cause::{Blame, Cause, Trouble};
 use crate::publish::outbox::{CopyId, LaneId};
 
 impl Outbox {
-    /// The broker rejected this copy. False when the copy was not on that lane.
+    /// The broker refused this copy. False when the copy was not on that lane.
+    ///
+    /// It is sent again on a lane of its own: 3.10 goes on refusing on an old channel after the queue has room.
     pub(super) fn refused(&mut self, lane: LaneId, id: CopyId, trouble: Trouble) -> bool {
         let Some(state) = self.copies.get_mut(&id) else { return false };
-        let (exchange, send) = (state.exchange, state.send);
+        let (exchange, send) = (state.exchange, state.last_send);
         match state.place {
             Place::Sent if self.exchanges[exchange].lane == Some(lane) => {
                 self.exchanges[exchange].in_flight.remove(&id);
             }
             Place::Alone(own) if own == lane => {
-                // The broker has answered, so this copy breaks neither its lane nor the connection.
-                (state.is_apart, state.is_suspect) = (false, false);
                 self.release(lane);
                 self.actions.push_back(Action::CloseLane(lane));
             }
@@ -27,6 +27,10 @@ impl Outbox {
         }
         self.timers.cancel(Timer::Copy(id));
         self.note(id, trouble, "");
+        if let Some(state) = self.copies.get_mut(&id) {
+            // The broker has answered, so this copy does not break the connection.
+            (state.is_apart, state.is_suspect) = (true, false);
+        }
         if self.solo == Solo::Trying(id) {
             self.end_solo();
         }
@@ -37,7 +41,8 @@ impl Outbox {
     }
 
     /// The broker closed the lane of an exchange. Either it blames the exchange, or any of the copies may be to blame, and each is tried alone,
-    /// so that the culprit closes only its own lane.
+    /// so that the culprit closes only its own lane. This is so, too, if nothing that was published seems to be to blame: lapin does not always
+    /// know why a channel has ended.
     pub(super) fn lane_of_exchange_closed(&mut self, exchange: usize, cause: &Cause) {
         let of = &mut self.exchanges[exchange];
         if let Some(lane) = of.lane.take() {
@@ -59,7 +64,7 @@ impl Outbox {
                 self.actions.push_back(Action::Report(Report::Doubt { text: cause.text.clone(), unconfirmed }));
                 if in_flight.is_empty() {
                     // The next lane may be closed for the same reason.
-                    self.close(exchange);
+                    self.pause(exchange);
                 }
                 in_flight.into_iter().for_each(|id| self.set_apart(id));
             }
@@ -67,7 +72,7 @@ impl Outbox {
     }
 
     fn blame(&mut self, exchange: usize, trouble: Trouble) {
-        self.close(exchange);
+        self.pause(exchange);
         if trouble == Trouble::Missing {
             self.want_repair(exchange);
         }
@@ -97,7 +102,7 @@ impl Outbox {
         self.rest(id);
     }
 
-    /// Counts how often the broker closed something over this copy alone. True when the copy is given up.
+    /// Counts how often the broker closed something over this copy alone. True when the copy is unpublishable.
     pub(super) fn count_close(&mut self, id: CopyId, cause: &Cause, now: Instant) -> bool {
         let Some(state) = self.copies.get_mut(&id) else { return false };
         state.closes += 1;
@@ -111,7 +116,7 @@ impl Outbox {
 
     /// Sends again what was under way on a lost connection, in order. If the broker closed the connection over a copy, those that
     /// were sent lately are suspect, or all of them if none was.
-    pub(super) fn send_elsewhere(&mut self, cause: &Cause, now: Instant) {
+    pub(super) fn connection_over(&mut self, cause: &Cause, now: Instant) {
         let blame = cause.blame();
         let mut suspects = BTreeSet::new();
         if matches!(blame, Blame::Copy | Blame::Unknown) {

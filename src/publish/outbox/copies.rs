@@ -22,7 +22,7 @@ pub(super) enum Place {
 pub(super) struct CopyState {
     pub(super) exchange: usize,
     pub(super) place: Place,
-    /// The lane of its exchange was closed while it was under way, and it may be why: it is tried on a lane of its own.
+    /// The broker refused it, did not confirm it, or may have closed a lane over it: it is tried on a lane of its own.
     pub(super) is_apart: bool,
     /// The broker closed a connection while it was under way, and it may be why: it is tried with nothing sent beside it.
     pub(super) is_suspect: bool,
@@ -32,7 +32,7 @@ pub(super) struct CopyState {
     /// When it was sent, or when its confirm was last overdue while the broker blocked the connection.
     pub(super) awaited_since: Option<Instant>,
     /// The number of its last send, counted over all copies.
-    pub(super) send: u64,
+    pub(super) last_send: u64,
     pub(super) confirm_timeout: Duration,
     /// How often it was not taken.
     pub(super) tries: u32,
@@ -108,7 +108,7 @@ impl Outbox {
         self.timers.cancel(Timer::Opening(lane));
         self.timers.cancel(Timer::Usual(lane));
         self.opened.remove(&lane);
-        self.unanswered.remove(&lane);
+        self.recent.remove(&lane);
         self.trials.remove(&lane)
     }
 

@@ -1,4 +1,4 @@
-//! Exchanges. Each has a lane of its own, so whatever the broker closes that lane for, 403 and 404 say, is about this exchange.
+//! Exchanges. Each has a lane of its own, so a 403 or 404 that closes the lane is about this exchange.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -16,12 +16,12 @@ pub(super) struct Exchange {
     pub(super) queue: BTreeSet<CopyId>,
     /// What is to be tried on a lane of its own.
     pub(super) apart: BTreeSet<CopyId>,
-    /// The broker has closed a lane over the exchange, or its lane without a copy on it: nothing is sent until the pause is over.
+    /// The broker has closed a lane over the exchange, or its lane with nothing under way: nothing is sent until the pause is over.
     pub(super) is_resting: bool,
     /// How often in a row that was so. Until an answer ends the row, one copy at a time finds out whether the exchange takes any.
     failures: u32,
     /// How many sends there were by then. The answer to an earlier one proves nothing.
-    closed_at: u64,
+    sends_at_pause: u64,
     /// Something that it routes to, or the exchange itself, is missing.
     pub(super) needs_repair: bool,
     pub(super) is_under_repair: bool,
@@ -66,7 +66,7 @@ impl Exchange {
 
 impl Outbox {
     /// A search through all exchanges is cheap: a service has a handful.
-    pub(super) fn exchange(&mut self, name: &str) -> usize {
+    pub(super) fn exchange_named(&mut self, name: &str) -> usize {
         self.exchanges.iter().position(|exchange| exchange.name == name).unwrap_or_else(|| {
             self.exchanges.push(Exchange { name: name.to_owned(), ..Exchange::default() });
             self.exchanges.len() - 1
@@ -74,7 +74,7 @@ impl Outbox {
     }
 
     /// The exchange whose lane this is.
-    pub(super) fn exchange_with(&self, lane: LaneId) -> Option<usize> {
+    pub(super) fn exchange_of_lane(&self, lane: LaneId) -> Option<usize> {
         self.exchanges.iter().position(|exchange| exchange.lane == Some(lane))
     }
 
@@ -88,23 +88,23 @@ impl Outbox {
         let of = &self.exchanges[exchange];
         let is_other = |lane: &LaneId| Some(*lane) != own && self.exchange_of(self.trials[lane].copy) == Some(exchange);
         let is_found_out =
-            || of.in_flight.iter().any(|id| self.was_sent_lately(*id, now)) || self.unanswered.iter().any(is_other);
+            || of.in_flight.iter().any(|id| self.was_sent_lately(*id, now)) || self.recent.iter().any(is_other);
         of.is_ready() && !(of.is_doubtful() && is_found_out())
     }
 
     /// The broker has closed a lane over the exchange, or its lane with nothing under way. A pause that is running starts again, so that a copy
-    /// that is rejected during it rests long enough.
-    pub(super) fn close(&mut self, exchange: usize) {
+    /// that is refused during it rests long enough.
+    pub(super) fn pause(&mut self, exchange: usize) {
         let of = &mut self.exchanges[exchange];
-        of.closed_at = self.sends;
+        of.sends_at_pause = self.sends;
         of.failures = of.failures.saturating_add(u32::from(!of.is_resting));
         of.is_resting = true;
         self.pauses.push((Timer::Exchange(exchange), of.failures - 1));
     }
 
-    /// The pause of the exchange is over, or the copy that finds out has had no answer for long: had the broker closed its lane, it would have
-    /// done so at once.
-    pub(super) fn end_pause(&mut self, exchange: usize, now: Instant, is_blocked: bool) {
+    /// The pause of the exchange is over, or the copy that finds out has had no answer for long: if the broker had closed its lane, it would
+    /// have done so at once. During an alarm that says nothing, because the broker reads nothing.
+    pub(super) fn exchange_is_due(&mut self, exchange: usize, now: Instant, is_blocked: bool) {
         if std::mem::take(&mut self.exchanges[exchange].is_resting) {
             return;
         }
@@ -115,10 +115,10 @@ impl Outbox {
         }
     }
 
-    /// The broker confirmed or rejected one copy, so the exchange takes copies; unless a lane was closed over it after this one was sent.
+    /// The broker confirmed or refused one copy, so the exchange takes copies; unless a lane was closed over it after this one was sent.
     pub(super) fn took_one(&mut self, exchange: usize, send: u64) {
         let of = &mut self.exchanges[exchange];
-        if of.is_doubtful() && send > of.closed_at {
+        if of.is_doubtful() && send > of.sends_at_pause {
             of.failures = 0;
             self.timers.cancel(Timer::Exchange(exchange));
         }

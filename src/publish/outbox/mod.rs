@@ -1,10 +1,9 @@
-//! The outbox decides which copy is sent when and on which channel, and which one is to blame when the broker rejects something.
+//! The outbox decides which copy is sent when and on which channel, and which one is to blame when the broker refuses something.
 //!
 //! A *lane* is one confirming channel. Each exchange has one, which carries every copy in good standing, as many at once as there are. If the
-//! broker closes it over the exchange, the copies wait, and after a pause one of them finds out whether the exchange takes copies again. If
-//! the broker closes it over one of the copies, they are *set apart*: each is tried alone, on a lane of its own that is closed after the
-//! verdict. A copy that the broker refuses pauses by itself, for longer each time. So no copy holds up or multiplies the others, whatever the
-//! broker does about it.
+//! broker closes it over the exchange, the copies wait, and after a pause one of them finds out whether the exchange takes copies again. A
+//! copy that the broker refuses, or that may have closed its lane, is *set apart*: it is tried alone, on a lane of its own that is closed after
+//! the verdict, after a pause of its own that grows. So it neither holds up nor multiplies the others, whatever the broker does about it.
 //!
 //! Pure: events come in through its methods, and [`Outbox::next`] says what to do. Time and randomness are arguments.
 
@@ -98,8 +97,10 @@ pub(crate) struct Outbox {
     last_failure: Option<String>,
     is_probing: bool,
     trials: BTreeMap<LaneId, Trial>,
+    /// Those whose lane is open, and whose copy is not sent yet.
     opened: BTreeSet<LaneId>,
-    unanswered: BTreeSet<LaneId>,
+    /// Those that have not taken longer than usual. They bound how many are begun.
+    recent: BTreeSet<LaneId>,
     suspects: BTreeSet<CopyId>,
     solo: Solo,
     repair: Repair,
@@ -113,9 +114,9 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// `answer_timeout` is how long the broker may take to answer anything.
-    pub(crate) fn new(answer_timeout: Duration) -> Self {
-        Self {
+    /// `answer_timeout` is how long the broker may take to answer anything. The lanes of these exchanges are opened before the first copies.
+    pub(crate) fn new<'a>(answer_timeout: Duration, exchanges: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut outbox = Self {
             answer_timeout,
             copies: HashMap::new(),
             exchanges: Vec::new(),
@@ -125,7 +126,7 @@ impl Outbox {
             is_probing: false,
             trials: BTreeMap::new(),
             opened: BTreeSet::new(),
-            unanswered: BTreeSet::new(),
+            recent: BTreeSet::new(),
             suspects: BTreeSet::new(),
             solo: Solo::Idle,
             repair: Repair::default(),
@@ -134,12 +135,16 @@ impl Outbox {
             timers: Timers::new(),
             pauses: Vec::new(),
             actions: VecDeque::new(),
+        };
+        for exchange in exchanges {
+            outbox.exchange_named(exchange);
         }
+        outbox
     }
 
     /// A copy that is to be published. Ids grow.
     pub(crate) fn submit(&mut self, id: CopyId, exchange: &str) {
-        let exchange = self.exchange(exchange);
+        let exchange = self.exchange_named(exchange);
         let state = CopyState {
             exchange,
             place: Place::Queued,
@@ -149,7 +154,7 @@ impl Outbox {
             was_sent: false,
             sent_at: None,
             awaited_since: None,
-            send: 0,
+            last_send: 0,
             confirm_timeout: self.answer_timeout,
             tries: 0,
             closes: 0,
@@ -168,7 +173,7 @@ impl Outbox {
     pub(crate) fn confirmed(&mut self, id: CopyId, now: Instant) {
         let Some(state) = self.take(id, now) else { return };
         self.failures = 0;
-        self.took_one(state.exchange, state.send);
+        self.took_one(state.exchange, state.last_send);
         self.actions.push_back(Action::Confirmed(id));
     }
 
@@ -187,7 +192,7 @@ impl Outbox {
 
     pub(crate) fn lane_opened(&mut self, lane: LaneId) {
         self.timers.cancel(Timer::Opening(lane));
-        if let Some(exchange) = self.exchange_with(lane) {
+        if let Some(exchange) = self.exchange_of_lane(lane) {
             self.exchanges[exchange].is_open = true;
         } else if self.trials.contains_key(&lane) {
             self.opened.insert(lane);
@@ -198,7 +203,7 @@ impl Outbox {
 
     /// The broker closed a channel, or did not open it.
     pub(crate) fn lane_closed(&mut self, lane: LaneId, cause: &Cause, now: Instant) {
-        if let Some(exchange) = self.exchange_with(lane) {
+        if let Some(exchange) = self.exchange_of_lane(lane) {
             self.lane_of_exchange_closed(exchange, cause);
         } else if let Some(Trial { copy, is_sent }) = self.release(lane) {
             self.timers.cancel(Timer::Copy(copy));
@@ -232,7 +237,7 @@ impl Outbox {
         self.timers.cancel(Timer::Probe);
         self.solo = Solo::Idle;
         self.timers.cancel(Timer::Solo);
-        self.send_elsewhere(cause, now);
+        self.connection_over(cause, now);
     }
 
     /// The connection answers.

@@ -46,8 +46,8 @@ impl Outbox {
             Timer::Opening(_) => self.connection_lost(&Cause::of("no answer to opening a channel"), now),
             Timer::Probe => self.connection_lost(&Cause::of("no confirm and no answer in time"), now),
             // The other copies that are apart do not wait for a queue that is slow to confirm.
-            Timer::Usual(lane) => drop(self.unanswered.remove(&lane)),
-            Timer::Exchange(exchange) => self.end_pause(exchange, now, is_blocked),
+            Timer::Usual(lane) => drop(self.recent.remove(&lane)),
+            Timer::Exchange(exchange) => self.exchange_is_due(exchange, now, is_blocked),
             Timer::Recovered(exchange) => {
                 if self.exchanges[exchange].recover() {
                     let exchange = self.exchanges[exchange].name.clone();
@@ -84,6 +84,12 @@ impl Outbox {
             self.timers.set(Timer::Repair, now + REPAIR_EVERY);
             return Some(Action::Repair);
         }
+        let is_laneless = |of: &Exchange| of.lane.is_none() && !of.is_resting;
+        if let Some(exchange) = self.exchanges.iter().position(is_laneless) {
+            let lane = self.open_lane(now);
+            self.exchanges[exchange].lane = Some(lane);
+            return Some(Action::OpenLane(lane));
+        }
         if self.repair.is_of_all {
             // An exchange without its bindings would send everything to the stray queue.
             return None;
@@ -104,20 +110,13 @@ impl Outbox {
         (0..self.exchanges.len()).find_map(|exchange| self.send_to(exchange, now)).or_else(|| self.send_apart(now))
     }
 
-    /// The next copy in good standing goes out on the lane of its exchange, once that is open.
+    /// The next copy in good standing goes out on the lane of its exchange, if that is open.
     fn send_to(&mut self, exchange: usize, now: Instant) -> Option<Action> {
         let id = *self.exchanges[exchange].queue.first()?;
         if !self.may_send(exchange, None, now) {
             return None;
         }
-        let Some(lane) = self.exchanges[exchange].lane else {
-            let lane = self.open_lane(now);
-            self.exchanges[exchange].lane = Some(lane);
-            return Some(Action::OpenLane(lane));
-        };
-        if !self.exchanges[exchange].is_open {
-            return None;
-        }
+        let lane = self.exchanges[exchange].lane.filter(|_| self.exchanges[exchange].is_open)?;
         self.exchanges[exchange].queue.pop_first();
         self.exchanges[exchange].in_flight.insert(id);
         Some(self.send(lane, id, Place::Sent, now))
@@ -133,7 +132,7 @@ impl Outbox {
             self.opened.remove(&lane);
             return self.send_alone(lane, now);
         }
-        if self.unanswered.len() >= TRIALS {
+        if self.recent.len() >= TRIALS {
             return None;
         }
         // Of an exchange in doubt, the copies in good standing find out first.
@@ -148,7 +147,7 @@ impl Outbox {
     pub(super) fn try_alone(&mut self, id: CopyId, now: Instant) -> Action {
         let lane = self.open_lane(now);
         self.trials.insert(lane, Trial { copy: id, is_sent: false });
-        self.unanswered.insert(lane);
+        self.recent.insert(lane);
         self.timers.set(Timer::Usual(lane), now + USUAL_ANSWER_TIME);
         if let Some(state) = self.copies.get_mut(&id) {
             state.place = Place::Alone(lane);
@@ -172,7 +171,7 @@ impl Outbox {
             state.place = place;
             state.sent_at = Some(now);
             state.awaited_since = Some(now);
-            state.send = self.sends;
+            state.last_send = self.sends;
             state.confirm_timeout = self.answer_timeout;
             if self.exchanges[state.exchange].is_doubtful() {
                 self.timers.set(Timer::Exchange(state.exchange), now + USUAL_ANSWER_TIME);

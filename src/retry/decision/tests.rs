@@ -28,7 +28,7 @@ const NOT_HELD: Limits = Limits { hold: None, lets_return: true };
 
 /// This process may hold a delivery for as long as its message should wait.
 fn held(asked: Duration) -> Limits {
-    Limits { hold: Some(Hold { asked, left: Some(Duration::MAX), redeliveries: Some(0) }), ..NOT_HELD }
+    Limits { hold: Some(Hold { max_asked: asked, time_left: Some(Duration::MAX), redeliveries: Some(0) }), ..NOT_HELD }
 }
 
 /// Nothing is random, and nothing is held, but where a test says so.
@@ -544,7 +544,7 @@ fn what_cannot_be_held_goes_back_only_as_often_as_the_broker_counts_it_below_the
     let policy = policy_of(WaitStrategy::InProcess, 1, &[300]);
     let limit = policy.delivery_limit;
     let decided = |ledger: Ledger, left: Option<u64>, redeliveries| {
-        let hold = Some(Hold { asked: after(1_000), left: left.map(after), redeliveries });
+        let hold = Some(Hold { max_asked: after(1_000), time_left: left.map(after), redeliveries });
         let limits = || Limits { hold, ..NOT_HELD };
         let unfinished = Ledger { wait_unfinished: Some(NOW + after(300)), ..fresh() };
         let failed = super::decide(&policy, &ledger, &Err(Failure::transient("x")), NOW, limits, Draw::MIDDLE);
@@ -579,7 +579,7 @@ fn a_message_that_nobody_could_receive_again_is_parked_instead_of_given_back_and
     assert_eq!(decided(&policy(1, &[100]), &fresh(), None), parked);
     assert_eq!(decided(&policy(1, &[100]), &used_up, None), wait_of(100, 100));
     let in_process = policy_of(WaitStrategy::InProcess, 1, &[300]);
-    let hold = Hold { asked: after(300), left: Some(after(300)), redeliveries: Some(0) };
+    let hold = Hold { max_asked: after(300), time_left: Some(after(300)), redeliveries: Some(0) };
     assert_eq!(decided(&in_process, &fresh(), Some(hold)), Decision::Again, "it does not leave the process");
-    assert_eq!(decided(&in_process, &fresh(), Some(Hold { left: None, ..hold })), parked);
+    assert_eq!(decided(&in_process, &fresh(), Some(Hold { time_left: None, ..hold })), parked);
 }

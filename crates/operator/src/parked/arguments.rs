@@ -1,5 +1,5 @@
-//! What is known of a queue's arguments, by what the broker tells when somebody declares it with others: whose the queue is, and whether looking
-//! could do harm, because the broker moves or deletes a message that is given back too often. Pure.
+//! What a queue's arguments are, as the broker's refusals to declare it with others tell: whose the queue is, and whether looking could do harm,
+//! because the broker moves or deletes a message that is given back too often. Pure.
 
 use std::collections::BTreeSet;
 

@@ -273,10 +273,10 @@ impl Publishing<'_> {
     ///
     /// # Errors
     ///
-    /// [`ParkedError::Unconfirmed`] if none comes within `patience`.
-    async fn answers(&mut self, patience: Duration) -> Result<Vec<Answered<()>>, ParkedError> {
-        let soon = self.session.limit.min(patience);
-        let later = patience.saturating_sub(soon);
+    /// [`ParkedError::Unconfirmed`] if none comes within `limit`.
+    async fn answers(&mut self, limit: Duration) -> Result<Vec<Answered<()>>, ParkedError> {
+        let soon = self.session.limit.min(limit);
+        let later = limit.saturating_sub(soon);
         if let Ok(answers) = timeout(soon, self.under_way.answers()).await {
             return Ok(answers.unwrap_or_default());
         }
@@ -287,7 +287,7 @@ impl Publishing<'_> {
             "the broker confirms no imported message: {}",
             unconfirmed_because(self.session.is_blocked())
         );
-        let answers = timeout(later, self.under_way.answers()).await.map_err(|_| self.unconfirmed(patience))?;
+        let answers = timeout(later, self.under_way.answers()).await.map_err(|_| self.unconfirmed(limit))?;
         Ok(answers.unwrap_or_default())
     }
 
@@ -332,7 +332,7 @@ fn identity(chain: &str, body: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What counts of one message of a file.
+/// What a plan needs of one message of a file.
 struct Line {
     identity: u64,
     /// The work queue for which it is parked.

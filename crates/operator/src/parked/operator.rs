@@ -191,7 +191,8 @@ impl Parked {
         Ok(DeliveryLimit::new(&self.queue, &found, !session.nack_is_free, self.has_management))
     }
 
-    /// What the queue's arguments are. The broker names one difference at a time, so it is asked again with each that it has named.
+    /// What the queue's arguments are. It is declared as rehop would declare it, which creates a queue that is missing. The broker names one
+    /// difference at a time, so it is asked again with each that it has named.
     pub(super) async fn found(&self, session: &Session) -> Result<Found, ParkedError> {
         let (mut asked, mut found) = (self.declared.clone(), Found::default());
         loop {

@@ -103,7 +103,7 @@ impl World {
     /// Plays the scenario, then goes on with a healthy broker for several times the longest confirm timeout.
     pub(super) fn run(scenario: &Scenario) -> Self {
         let mut world = Self {
-            outbox: Outbox::new(ANSWER_TIMEOUT),
+            outbox: Outbox::new(ANSWER_TIMEOUT, ["x0", "x1"]),
             fates: vec![Fate::default(); scenario.copies.len()],
             closes: 0,
             opened: 0,

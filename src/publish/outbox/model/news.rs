@@ -28,7 +28,7 @@ impl World {
                 }
             }
             Answer::LaneClosed(lane, culprit, cause) => {
-                let is_its = self.outbox.exchange_with(lane).is_some() || self.outbox.trials.contains_key(&lane);
+                let is_its = self.outbox.exchange_of_lane(lane).is_some() || self.outbox.trials.contains_key(&lane);
                 if is_its && matches!(cause.blame(), Blame::Exchange(Trouble::Missing)) {
                     self.needs_repair[self.scenario.copies[index(culprit)].exchange] = true;
                 }

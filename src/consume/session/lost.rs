@@ -1,4 +1,4 @@
-//! How a subscription or a channel ends, what the broker says about it, and what that tells of its ack timeout.
+//! How a subscription or a channel is lost, what the broker says about it, and what that tells of its ack timeout.
 
 use std::pin::pin;
 use std::time::Duration;
