@@ -84,20 +84,24 @@ impl Outbox {
         if self.solo == Solo::Trying(id) {
             self.end_solo();
         }
-        match cause.blame() {
+        let blame = cause.blame();
+        match blame {
             _ if !is_sent => {}
             Blame::Exchange(trouble) => {
                 self.blame(exchange, trouble);
                 self.note(id, trouble, &cause.text);
-                return self.enqueue(id);
             }
-            Blame::Copy => {
-                self.note(id, Trouble::Malformed, &cause.text);
-                if self.count_close(id, cause, now) {
+            Blame::Copy | Blame::Nobody | Blame::Unknown => {
+                if let Some(state) = self.copies.get_mut(&id) {
+                    // It may have been the one that was to find out about its exchange.
+                    state.is_apart = true;
+                }
+                let trouble = if blame == Blame::Copy { Trouble::Malformed } else { Trouble::Closed };
+                self.note(id, trouble, &cause.text);
+                if blame == Blame::Copy && self.count_close(id, cause, now) {
                     return;
                 }
             }
-            Blame::Nobody | Blame::Unknown => self.note(id, Trouble::Closed, &cause.text),
         }
         self.rest(id);
     }

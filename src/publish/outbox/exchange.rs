@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::{CopyId, LaneId, Outbox, Timer, Trouble, USUAL_ANSWER_TIME};
+use super::copies::CopyState;
+use super::{CopyId, LaneId, Outbox, Timer, Trouble};
 
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
@@ -18,7 +19,8 @@ pub(super) struct Exchange {
     pub(super) apart: BTreeSet<CopyId>,
     /// The broker has closed a lane over the exchange, or its lane with nothing under way: nothing is sent until the pause is over.
     pub(super) is_resting: bool,
-    /// How often in a row that was so. Until an answer ends the row, one copy at a time finds out whether the exchange takes any.
+    /// How often in a row that was so. Until an answer ends the row, one copy at a time finds out whether the exchange takes any; one that has had
+    /// no answer for as long as that usually takes is followed by the next.
     failures: u32,
     /// How many sends there were by then. The answer to an earlier one proves nothing.
     sends_at_pause: u64,
@@ -37,6 +39,12 @@ impl Exchange {
 
     pub(super) fn is_doubtful(&self) -> bool {
         self.failures > 0
+    }
+
+    /// The copy that is to be tried alone next. While the exchange is in doubt, that is any.
+    pub(super) fn first_to_try(&self) -> Option<CopyId> {
+        let in_doubt = self.queue.first().filter(|_| self.is_doubtful());
+        self.apart.first().into_iter().chain(in_doubt).min().copied()
     }
 
     pub(super) fn one_more_in_trouble(&mut self) {
@@ -82,14 +90,21 @@ impl Outbox {
         self.copies.get(&id).map(|state| state.exchange)
     }
 
-    /// Whether a copy may be sent to the exchange now; to one in doubt only if no other may still show that it takes none. `own` is the copy's
-    /// lane, if it has one to itself.
-    pub(super) fn may_send(&self, exchange: usize, own: Option<LaneId>, now: Instant) -> bool {
+    /// Whether a copy may be sent to the exchange now; to one in doubt only if no other that was sent since the last pause may still show that
+    /// the exchange takes none.
+    pub(super) fn may_send(&self, exchange: usize, now: Instant) -> bool {
         let of = &self.exchanges[exchange];
-        let is_other = |lane: &LaneId| Some(*lane) != own && self.exchange_of(self.trials[lane].copy) == Some(exchange);
-        let is_found_out =
-            || of.in_flight.iter().any(|id| self.was_sent_lately(*id, now)) || self.recent.iter().any(is_other);
-        of.is_ready() && !(of.is_doubtful() && is_found_out())
+        let finds_out = |id: CopyId| {
+            let is_later = |state: &CopyState| state.exchange == exchange && state.last_send > of.sends_at_pause;
+            self.copies.get(&id).is_some_and(is_later) && self.was_sent_lately(id, now)
+        };
+        of.is_ready() && !(of.is_doubtful() && self.under_way().any(finds_out))
+    }
+
+    /// Whether another copy may get a lane of its own; to an exchange in doubt one after the other.
+    pub(super) fn may_try(&self, exchange: usize, now: Instant) -> bool {
+        let is_its = |lane: &LaneId| self.exchange_of(self.trials[lane].copy) == Some(exchange);
+        self.may_send(exchange, now) && !(self.exchanges[exchange].is_doubtful() && self.recent.iter().any(is_its))
     }
 
     /// The broker has closed a lane over the exchange, or its lane with nothing under way. A pause that is running starts again, so that a copy
@@ -100,19 +115,6 @@ impl Outbox {
         of.failures = of.failures.saturating_add(u32::from(!of.is_resting));
         of.is_resting = true;
         self.pauses.push((Timer::Exchange(exchange), of.failures - 1));
-    }
-
-    /// The pause of the exchange is over, or the copy that finds out has had no answer for long: if the broker had closed its lane, it would
-    /// have done so at once. During an alarm that says nothing, because the broker reads nothing.
-    pub(super) fn exchange_is_due(&mut self, exchange: usize, now: Instant, is_blocked: bool) {
-        if std::mem::take(&mut self.exchanges[exchange].is_resting) {
-            return;
-        }
-        if is_blocked {
-            self.timers.set(Timer::Exchange(exchange), now + USUAL_ANSWER_TIME);
-        } else {
-            self.exchanges[exchange].failures = 0;
-        }
     }
 
     /// The broker confirmed or refused one copy, so the exchange takes copies; unless a lane was closed over it after this one was sent.

@@ -1,9 +1,10 @@
 //! The outbox decides which copy is sent when and on which channel, and which one is to blame when the broker refuses something.
 //!
 //! A *lane* is one confirming channel. Each exchange has one, which carries every copy in good standing, as many at once as there are. If the
-//! broker closes it over the exchange, the copies wait, and after a pause one of them finds out whether the exchange takes copies again. A
-//! copy that the broker refuses, or that may have closed its lane, is *set apart*: it is tried alone, on a lane of its own that is closed after
-//! the verdict, after a pause of its own that grows. So it neither holds up nor multiplies the others, whatever the broker does about it.
+//! broker closes it over the exchange, the exchange is *in doubt*: its copies wait, and after a pause one of them finds out whether it takes copies
+//! again, on a lane of its own. A copy that the broker refuses, or that may have closed its lane, is *set apart*: it is tried alone, on a lane of its
+//! own that is closed after the verdict, after a pause of its own that grows. So it neither holds up nor multiplies the others, whatever the
+//! broker does about it.
 //!
 //! Pure: events come in through its methods, and [`Outbox::next`] says what to do. Time and randomness are arguments.
 
@@ -63,7 +64,7 @@ enum Timer {
     Opening(LaneId),
     /// Its confirm takes longer than usual.
     Usual(LaneId),
-    /// Its pause is over, or the copy that finds out has had no answer for long.
+    /// Its pause is over, or the copy that finds out has had no answer for as long as that usually takes.
     Exchange(usize),
     Recovered(usize),
     Connection,

@@ -40,7 +40,9 @@ impl Outbox {
         let is_its_lane = |lane: &&LaneId| self.trials.get(lane).is_some_and(|trial| trial.copy == id);
         let lane = *self.opened.iter().find(is_its_lane)?;
         if !self.exchanges[self.exchange_of(id)?].is_ready() {
-            return None;
+            // The others do not wait for its exchange.
+            self.solo_takes_long(id);
+            return self.actions.pop_front();
         }
         self.opened.remove(&lane);
         self.timers.set(Timer::Solo, now + USUAL_ANSWER_TIME);
@@ -66,8 +68,8 @@ impl Outbox {
         sent_at.is_some_and(|sent_at| now.saturating_duration_since(sent_at) < USUAL_ANSWER_TIME)
     }
 
-    /// A copy that breaks the connection does so at once. If this one was sent, it is cleared, although its confirm is still to
-    /// come.
+    /// A copy that breaks the connection does so at once. If this one was sent, it is cleared, although its confirm is still to come. If not, it
+    /// is tried later.
     pub(super) fn solo_takes_long(&mut self, id: CopyId) {
         self.end_solo();
         let unsent = self.trials.iter().find(|(_, lane)| lane.copy == id && !lane.is_sent).map(|(lane, _)| *lane);

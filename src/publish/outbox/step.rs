@@ -47,7 +47,8 @@ impl Outbox {
             Timer::Probe => self.connection_lost(&Cause::of("no confirm and no answer in time"), now),
             // The other copies that are apart do not wait for a queue that is slow to confirm.
             Timer::Usual(lane) => drop(self.recent.remove(&lane)),
-            Timer::Exchange(exchange) => self.exchange_is_due(exchange, now, is_blocked),
+            // Or a copy that finds out has had no answer for long, and another one may be sent.
+            Timer::Exchange(exchange) => self.exchanges[exchange].is_resting = false,
             Timer::Recovered(exchange) => {
                 if self.exchanges[exchange].recover() {
                     let exchange = self.exchanges[exchange].name.clone();
@@ -112,21 +113,20 @@ impl Outbox {
 
     /// The next copy in good standing goes out on the lane of its exchange, if that is open.
     fn send_to(&mut self, exchange: usize, now: Instant) -> Option<Action> {
-        let id = *self.exchanges[exchange].queue.first()?;
-        if !self.may_send(exchange, None, now) {
-            return None;
-        }
-        let lane = self.exchanges[exchange].lane.filter(|_| self.exchanges[exchange].is_open)?;
+        let of = &self.exchanges[exchange];
+        // One that finds out whether the exchange takes any has a lane of its own, so that it closes no other's.
+        let lane = of.lane.filter(|_| of.is_open && of.is_ready() && !of.is_doubtful())?;
+        let id = *of.queue.first()?;
         self.exchanges[exchange].queue.pop_first();
         self.exchanges[exchange].in_flight.insert(id);
         Some(self.send(lane, id, Place::Sent, now))
     }
 
-    /// The next copy that is apart goes out on its own lane, or one is opened for it.
+    /// The next copy that is tried alone goes out on its own lane, or one is opened for it.
     fn send_apart(&mut self, now: Instant) -> Option<Action> {
         let may_send = |lane: &LaneId| {
             let exchange = self.exchange_of(self.trials[lane].copy);
-            exchange.is_some_and(|exchange| self.may_send(exchange, Some(*lane), now))
+            exchange.is_some_and(|exchange| self.may_send(exchange, now))
         };
         if let Some(lane) = self.opened.iter().copied().find(may_send) {
             self.opened.remove(&lane);
@@ -135,11 +135,10 @@ impl Outbox {
         if self.recent.len() >= TRIALS {
             return None;
         }
-        // Of an exchange in doubt, the copies in good standing find out first.
-        let is_next = |of: &Exchange| of.queue.is_empty() || !of.is_doubtful();
-        let exchanges = self.exchanges.iter().enumerate().filter(|(_, of)| is_next(of));
-        let apart = exchanges.filter_map(|(exchange, of)| Some((*of.apart.first()?, exchange)));
-        let (id, exchange) = apart.filter(|(_, exchange)| self.may_send(*exchange, None, now)).min()?;
+        let exchanges = self.exchanges.iter().enumerate();
+        let firsts = exchanges.filter_map(|(exchange, of)| Some((of.first_to_try()?, exchange)));
+        let (id, exchange) = firsts.filter(|(_, exchange)| self.may_try(*exchange, now)).min()?;
+        self.exchanges[exchange].queue.remove(&id);
         self.exchanges[exchange].apart.remove(&id);
         Some(self.try_alone(id, now))
     }

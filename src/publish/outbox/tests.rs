@@ -57,13 +57,14 @@ fn plan(nature: impl Strategy<Value = Nature>) -> impl Strategy<Value = Plan> {
 prop_compose! {
     fn scenario()(
         seed in any::<u64>(),
+        goes_on_refusing in any::<bool>(),
         copies in prop::collection::vec(plan(nature()), 1..40),
         moods in prop::collection::vec((time(), 0..EXCHANGES, mood()), 0..12),
         weather in prop::collection::vec((time(), weather()), 0..5),
         deletions in deletions(0..EXCHANGES),
         cuts in prop::collection::vec((1..80usize, 0..3 * LATENCY), 0..5),
     ) -> Scenario {
-        Scenario { seed, copies, moods, weather, deletions, cuts }
+        Scenario { seed, goes_on_refusing, copies, moods, weather, deletions, cuts }
     }
 }
 
@@ -71,6 +72,7 @@ prop_compose! {
     /// Exchange 0 is well, and so is the connection. The others are not.
     fn with_a_healthy_exchange()(
         seed in any::<u64>(),
+        goes_on_refusing in any::<bool>(),
         mut copies in prop::collection::vec(plan(prop_oneof![6 => Just(Nature::Fine), 1 => Just(Nature::Malformed)]), 1..60),
         moods in prop::collection::vec((time(), 1..EXCHANGES, mood()), 0..12),
         deletions in deletions(1..EXCHANGES),
@@ -78,7 +80,7 @@ prop_compose! {
         for copy in &mut copies {
             copy.nature = if copy.exchange == 0 { Nature::Fine } else { copy.nature };
         }
-        Scenario { seed, copies, moods, weather: Vec::new(), deletions, cuts: Vec::new() }
+        Scenario { seed, goes_on_refusing, copies, moods, weather: Vec::new(), deletions, cuts: Vec::new() }
     }
 }
 

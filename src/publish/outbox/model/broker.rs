@@ -189,11 +189,17 @@ impl World {
             (_, Mood::Forbidden) => close(403, "ACCESS_REFUSED - access to exchange refused".to_owned()),
             (_, Mood::Missing) => close(404, "NOT_FOUND - no exchange".to_owned()),
             (Nature::Malformed, _) => close(406, "PRECONDITION_FAILED - invalid expiration".to_owned()),
+            (Nature::Fine, Mood::Open) if self.scenario.goes_on_refusing && self.refused.contains(&lane) => {
+                Answer::Nack(lane, id)
+            }
             (Nature::Fine, Mood::Open) => {
                 self.fates[index(id)].stored += 1;
                 Answer::Ack(lane, id)
             }
-            (Nature::Fine, Mood::Full) => Answer::Nack(lane, id),
+            (Nature::Fine, Mood::Full) => {
+                self.refused.insert(lane);
+                Answer::Nack(lane, id)
+            }
             (Nature::Fine, Mood::Unroutable) => Answer::Return(lane, id),
             (Nature::Fine, Mood::Slow) => return self.waiting.push((self.connection, lane, id)),
         };

@@ -79,6 +79,8 @@ pub(super) struct World {
     no_channels_until: Duration,
     /// What the broker has open.
     lanes: BTreeSet<LaneId>,
+    /// Those that were refused a copy by a full queue.
+    refused: BTreeSet<LaneId>,
     waiting: Vec<(u64, LaneId, CopyId)>,
     /// What the outbox has sent and had no answer to.
     in_flight: BTreeMap<CopyId, (LaneId, Duration)>,
@@ -133,6 +135,7 @@ impl World {
             hangs_until: Duration::ZERO,
             no_channels_until: Duration::ZERO,
             lanes: BTreeSet::new(),
+            refused: BTreeSet::new(),
             waiting: Vec::new(),
             in_flight: BTreeMap::new(),
             culprits: BTreeSet::new(),
@@ -271,7 +274,6 @@ impl World {
     fn send(&mut self, lane: LaneId, id: CopyId, again: bool) {
         let now = self.now;
         let exchange = self.scenario.copies[index(id)].exchange;
-        self.note_silence(exchange);
         assert!(self.is_repaired, "{id:?} is sent before the topology was declared on this connection");
         assert!(!self.is_under_repair[exchange], "{id:?} is sent to an exchange that may lack its bindings");
         let fate = &mut self.fates[index(id)];
@@ -306,19 +308,6 @@ impl World {
             self.scenario.cuts.iter().filter(|(sends, _)| *sends as u64 == number).map(|(_, delay)| *delay).collect();
         for delay in delays {
             self.at(now + millis(delay), Event::Weather(Weather::Drop));
-        }
-    }
-
-    /// A copy that was sent after the exchange was closed, and has had no answer for long, has closed nothing. So the exchange is open.
-    fn note_silence(&mut self, exchange: usize) {
-        let Some(closed) = self.closed[exchange] else { return };
-        let is_silent = |(id, (lane, sent_at)): (&CopyId, &(LaneId, Duration))| {
-            self.scenario.copies[index(*id)].exchange == exchange
-                && self.sends[&(*lane, *id)] > closed
-                && self.now - *sent_at >= USUAL_ANSWER_TIME
-        };
-        if self.in_flight.iter().any(is_silent) {
-            self.closed[exchange] = None;
         }
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
+    /// A channel that was refused a copy by a full queue is refused all that follow (3.10).
+    pub(crate) goes_on_refusing: bool,
     pub(crate) copies: Vec<Plan>,
     pub(crate) moods: Vec<(u64, usize, Mood)>,
     pub(crate) weather: Vec<(u64, Weather)>,
