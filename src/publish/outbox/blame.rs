@@ -18,6 +18,7 @@ impl Outbox {
         match state.place {
             Place::Sent if self.exchanges[exchange].lane == Some(lane) => {
                 self.exchanges[exchange].in_flight.remove(&id);
+                self.exchanges[exchange].has_refused |= trouble == Trouble::Refused;
             }
             Place::Alone(own) if own == lane => {
                 self.release(lane);
@@ -43,25 +44,29 @@ impl Outbox {
     /// The broker closed the lane of an exchange. Either it blames the exchange, or any of the copies may be to blame, and each is tried alone,
     /// so that the culprit closes only its own lane. This is so, too, if nothing that was published seems to be to blame: lapin does not always
     /// know why a channel has ended.
-    pub(super) fn lane_of_exchange_closed(&mut self, exchange: usize, cause: &Cause) {
+    pub(super) fn lane_of_exchange_closed(&mut self, exchange: usize, cause: &Cause, now: Instant) {
         let of = &mut self.exchanges[exchange];
         if let Some(lane) = of.lane.take() {
             self.timers.cancel(Timer::Opening(lane));
         }
-        of.is_open = false;
+        let was_open = std::mem::take(&mut of.is_open);
+        of.has_refused = false;
         let in_flight = std::mem::take(&mut of.in_flight);
         in_flight.iter().for_each(|id| self.timers.cancel(Timer::Copy(*id)));
         let (blame, unconfirmed) = (cause.blame(), in_flight.len());
+        if was_open && (in_flight.is_empty() || !matches!(blame, Blame::Exchange(_))) {
+            self.actions.push_back(Action::Report(Report::Doubt { text: cause.text.clone(), unconfirmed }));
+        }
         match blame {
             Blame::Exchange(trouble) => {
                 self.blame(exchange, trouble);
                 for id in in_flight {
                     self.note(id, trouble, &cause.text);
-                    self.enqueue(id);
+                    // One that is slow to be confirmed may be stored. It is under way with no other from now on, so it is stored once more at most.
+                    if self.was_sent_lately(id, now) { self.enqueue(id) } else { self.set_apart(id) }
                 }
             }
             Blame::Nobody | Blame::Copy | Blame::Unknown => {
-                self.actions.push_back(Action::Report(Report::Doubt { text: cause.text.clone(), unconfirmed }));
                 if in_flight.is_empty() {
                     // The next lane may be closed for the same reason.
                     self.pause(exchange);
@@ -103,6 +108,10 @@ impl Outbox {
                 }
             }
         }
+        if !is_sent && self.exchanges[exchange].is_doubtful() {
+            // The next copy would need a lane, too.
+            self.pause(exchange);
+        }
         self.rest(id);
     }
 
@@ -131,7 +140,7 @@ impl Outbox {
         }
         for exchange in 0..self.exchanges.len() {
             let of = &mut self.exchanges[exchange];
-            of.is_open = false;
+            (of.is_open, of.has_refused) = (false, false);
             let (lane, in_flight) = (of.lane.take(), std::mem::take(&mut of.in_flight));
             if let Some(lane) = lane {
                 self.timers.cancel(Timer::Opening(lane));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::copies::CopyState;
-use super::{CopyId, LaneId, Outbox, Timer, Trouble};
+use super::{Action, CopyId, LaneId, Outbox, Timer, Trouble};
 
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
@@ -13,6 +13,8 @@ pub(super) struct Exchange {
     pub(super) lane: Option<LaneId>,
     pub(super) is_open: bool,
     pub(super) in_flight: BTreeSet<CopyId>,
+    /// A full queue has refused a copy on the lane. 3.10 goes on refusing on it when the queue has room again.
+    pub(super) has_refused: bool,
     /// What is to be sent on the lane, in the order in which it was submitted.
     pub(super) queue: BTreeSet<CopyId>,
     /// What is to be tried on a lane of its own.
@@ -115,6 +117,20 @@ impl Outbox {
         of.failures = of.failures.saturating_add(u32::from(!of.is_resting));
         of.is_resting = true;
         self.pauses.push((Timer::Exchange(exchange), of.failures - 1));
+    }
+
+    /// A copy to the exchange was confirmed on a lane of its own. If the lane of the exchange may go on refusing, another takes its place as soon as
+    /// nothing is under way on it.
+    pub(super) fn renew_lane(&mut self, exchange: usize) {
+        let of = &mut self.exchanges[exchange];
+        if of.has_refused
+            && of.is_open
+            && of.in_flight.is_empty()
+            && let Some(lane) = of.lane.take()
+        {
+            (of.has_refused, of.is_open) = (false, false);
+            self.actions.push_back(Action::CloseLane(lane));
+        }
     }
 
     /// The broker confirmed or refused one copy, so the exchange takes copies; unless a lane was closed over it after this one was sent.

@@ -175,6 +175,9 @@ impl Outbox {
         let Some(state) = self.take(id, now) else { return };
         self.failures = 0;
         self.took_one(state.exchange, state.last_send);
+        if matches!(state.place, Place::Alone(_)) {
+            self.renew_lane(state.exchange);
+        }
         self.actions.push_back(Action::Confirmed(id));
     }
 
@@ -205,7 +208,7 @@ impl Outbox {
     /// The broker closed a channel, or did not open it.
     pub(crate) fn lane_closed(&mut self, lane: LaneId, cause: &Cause, now: Instant) {
         if let Some(exchange) = self.exchange_of_lane(lane) {
-            self.lane_of_exchange_closed(exchange, cause);
+            self.lane_of_exchange_closed(exchange, cause, now);
         } else if let Some(Trial { copy, is_sent }) = self.release(lane) {
             self.timers.cancel(Timer::Copy(copy));
             self.closed_alone(copy, is_sent, cause, now);
