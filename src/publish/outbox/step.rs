@@ -47,7 +47,7 @@ impl Outbox {
             Timer::Probe => self.connection_lost(&Cause::of("no confirm and no answer in time"), now),
             // The other copies that are apart do not wait for a queue that is slow to confirm.
             Timer::Usual(lane) => drop(self.recent.remove(&lane)),
-            // Or a copy that finds out has had no answer for long, and another one may be sent.
+            // Its pause is over. Or the copy that finds out has had no answer for long, and the next one may be sent.
             Timer::Exchange(exchange) => self.exchanges[exchange].is_resting = false,
             Timer::Recovered(exchange) => {
                 if self.exchanges[exchange].recover() {
