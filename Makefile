@@ -81,7 +81,7 @@ WORLDS := 100000
 FIRST := 0
 .PHONY: worlds
 worlds: toolchain ## run 100,000 worlds: whole services on a simulated broker, in virtual time, with faults; SEED=7 tells the story of one
-	@$(VERDICT) worlds $(CARGO) run --locked --profile worlds --quiet -p rehop-worlds --features run -- \
+	@$(VERDICT) worlds $(CARGO) run --locked --release --quiet -p rehop-worlds --features run -- \
 		$(if $(SEED),--seed $(SEED),--worlds $(WORLDS) --first $(FIRST))
 
 # CLIENTS='pika kombu' selects clients by name; tests/clients/program.rs has the list. What a machine does not have is not tried.
