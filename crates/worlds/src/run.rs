@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use lapin::types::{AMQPValue, FieldTable};
 use rehop::internals::dial::dialing;
+use rehop::settings::WaitStrategy;
 use rehop::{Error, Publish, PublishError, Publisher, Summary, Topology};
 use rehop_simulator::{Alarm, Broker, Permissions, QueueView, Time};
 use tokio::sync::{mpsc, oneshot};
@@ -302,8 +303,16 @@ impl Run {
                         queues.iter().for_each(|queue| broker.set_policy(now, queue, policy.clone()));
                     });
                 };
-                set(network, &queues, Some(full()));
-                self.later(lasts, move |shared| set(&shared.network, &queues, None));
+                set(network, &queues, Some(no_more_than(0)));
+                let is_ladder = |queue: &QueuePlan| queue.strategy == WaitStrategy::Ladder;
+                let gets_dead_letters = match place {
+                    Place::Parked(_) => true,
+                    Place::Waits => shared.scenario.queues.iter().any(is_ladder),
+                    Place::Work(_) => false,
+                };
+                // Without a limit, 3.10 would go on refusing the dead letters of a queue that it has refused before.
+                let after = gets_dead_letters.then(|| no_more_than(1_000_000));
+                self.later(lasts, move |shared| set(&shared.network, &queues, after.clone()));
             }
             FaultKind::NoBodies { lasts } => {
                 network.broker(|broker, _| broker.max_message_size = 0);
@@ -397,10 +406,10 @@ fn existing(QueuePlan { delivery_limit, order, .. }: &QueuePlan) -> FieldTable {
     arguments
 }
 
-/// A policy by which a queue takes nothing.
-fn full() -> FieldTable {
+/// A policy by which a queue refuses what it has no room for.
+fn no_more_than(messages: u32) -> FieldTable {
     let mut definition = FieldTable::default();
-    definition.insert("max-length".into(), AMQPValue::LongUInt(0));
+    definition.insert("max-length".into(), AMQPValue::LongUInt(messages));
     definition.insert("overflow".into(), AMQPValue::LongString("reject-publish".into()));
     definition
 }

@@ -37,7 +37,10 @@ impl Queue {
         let admit_all =
             |queue: &mut Self| queue.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false);
         if self.settings.max_length.is_none() {
-            admit_all(self);
+            // 3.10 tells those whom it has turned away nothing of it. Only others can publish.
+            if self.version > Version::V3_10 {
+                admit_all(self);
+            }
         } else if self.settings.overflow == Overflow::DropHead {
             let mut dropped = Vec::new();
             while self.is_over_limit() {

@@ -53,3 +53,24 @@ async fn a_queue_whose_policy_is_gone_is_as_it_was_declared() {
     ];
     assert_eq!(play([queue(0, [])], steps).await.left(0), ["m3", "m4", "m5", "m6"]);
 }
+
+/// A queue that refuses, whose policy bounds it to three messages. Six are published, then `change` makes room, and two channels publish again.
+async fn relieved(change: Step) -> Played {
+    let limit = Step::SetPolicy { queue: 0, definition: vec![("max-length", Value::Number(3))] };
+    let again = |channel, number| Step::Publish { channel, messages: vec![message(number, 0)] };
+    let full = (1..7).map(|number| publish_to(0, [number]));
+    let steps = [limit].into_iter().chain(full).chain([change, again(0, 7), again(1, 8), again(0, 9)]);
+    play([queue(0, [("x-overflow", Value::Text("reject-publish"))])], steps).await
+}
+
+#[tokio::test]
+async fn a_full_queue_takes_messages_again_once_its_policy_has_a_higher_limit() {
+    let higher = Step::SetPolicy { queue: 0, definition: vec![("max-length", Value::Number(100))] };
+    assert_eq!(relieved(higher).await.refused(), 2);
+}
+
+#[tokio::test]
+async fn a_full_queue_whose_limit_is_gone_takes_messages_again_but_on_3_10_not_on_a_channel_that_it_has_refused() {
+    let played = relieved(Step::ClearPolicy { queue: 0 }).await;
+    assert_eq!(played.refused(), played.by_version([4, 2, 2]));
+}
