@@ -155,7 +155,8 @@ impl Service {
             CopyPublisher::start(publishing.clone(), keeper.clone(), &exchanges, retried);
         let receipts = Receipts::start(publishing.clone(), &names.report())?;
         let ack_timeout = settings.broker.consumer_timeout;
-        let (intake, indexes) = Intake::new(configs.iter().map(|config| Rules::of(config, ack_timeout)));
+        let (intake, indexes) =
+            Intake::new(shutdown.clone(), configs.iter().map(|config| Rules::of(config, ack_timeout)));
         // Aborts the running handlers even if the caller drops this future.
         let aborted = intake.abort_on_drop();
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
@@ -279,7 +280,8 @@ mod tests {
         let mut workers = JoinSet::new();
         workers.spawn(std::future::pending());
         let publishing_task = tokio::spawn(async { panic!("a fault of rehop's own") });
-        let (shutdown, (intake, _)) = (Shutdown::new(std::time::Duration::from_secs(30)), Intake::new([]));
+        let shutdown = Shutdown::new(std::time::Duration::from_secs(30));
+        let (intake, _) = Intake::new(shutdown.clone(), []);
         let mut never = std::future::pending().boxed().fuse();
         let _ = supervise(&mut workers, publishing_task, &shutdown, &mut never, &intake, &LiveSummary::default()).await;
     }

@@ -12,6 +12,7 @@ use crate::consume::attempt::{ComesAgain, Slot, attempt};
 use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
 use crate::consume::unacked::{Held, Unacked};
 use crate::random::random;
+use crate::shutdown::Shutdown;
 
 /// Holds what all queues of this process have delivered, and runs the handlers.
 ///
@@ -24,13 +25,15 @@ pub(crate) struct Intake {
     finished: Notify,
     /// How many tasks of each ordered queue are left.
     tasks: Vec<watch::Sender<usize>>,
-    stopping: AtomicBool,
+    shutdown: Shutdown,
+    /// Whether the runtime ended before the service.
+    is_abandoned: AtomicBool,
     aborted: CancellationToken,
 }
 
 impl Intake {
     /// An intake for these queues, and the index of each.
-    pub(crate) fn new(rules: impl IntoIterator<Item = Rules>) -> (Arc<Self>, Vec<QueueIndex>) {
+    pub(crate) fn new(shutdown: Shutdown, rules: impl IntoIterator<Item = Rules>) -> (Arc<Self>, Vec<QueueIndex>) {
         let mut inbox = Inbox::new(random());
         let queues: Vec<_> = rules.into_iter().map(|rules| inbox.add(rules)).collect();
         let now = clock::now();
@@ -43,7 +46,8 @@ impl Intake {
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             finished: Notify::new(),
             tasks: queues.iter().map(|_| watch::Sender::new(0)).collect(),
-            stopping: AtomicBool::new(false),
+            shutdown,
+            is_abandoned: AtomicBool::new(false),
             aborted: CancellationToken::new(),
         };
         (Arc::new(intake), queues)
@@ -86,7 +90,7 @@ impl Intake {
 
     /// The queue's channel is gone: what has not started is dropped, and what is running blocks nothing any more.
     pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex) {
-        self.change(|inbox, _| inbox.lost(queue));
+        self.change(|inbox, now| inbox.lost(queue, now));
     }
 
     /// A delivery has ended the connection, and comes again.
@@ -126,9 +130,9 @@ impl Intake {
         });
     }
 
-    /// Starts no further handler.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+    /// Whether no further handler may start, even if no session has noticed yet: one may be waiting for the broker.
+    fn is_stopping(&self) -> bool {
+        self.shutdown.is_requested() || self.is_abandoned.load(Ordering::Relaxed)
     }
 
     /// The deliveries that are not running: no handler has seen them, or they wait between two attempts.
@@ -187,7 +191,7 @@ impl Intake {
         let mut inbox = self.lock();
         let result = change(&mut inbox, now);
         let mut started = Vec::new();
-        if !self.stopping.load(Ordering::Relaxed) {
+        if !self.is_stopping() {
             while let Some((queue, ticket, mut unacked)) = inbox.start(now) {
                 if unacked.chain.is_none() {
                     unacked.unanswered = inbox.unanswered(&ticket);
@@ -291,7 +295,7 @@ impl TakenSlot {
         let (intake, due) = (&self.intake, held.due);
         let mut unheld = Some(held.unacked);
         let until = intake.change(|inbox, now| {
-            if !intake.stopping.load(Ordering::Relaxed)
+            if !intake.is_stopping()
                 && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take())
             {
                 // This returns it if its channel is gone; the broker then has it again anyway.
@@ -328,7 +332,7 @@ impl Drop for TakenSlot {
         }
         if !self.has_run {
             // The runtime has ended. It would drop the next handler at once, too, which would start the one after that, and so on.
-            self.intake.stop();
+            self.intake.is_abandoned.store(true, Ordering::Relaxed);
         }
         if let Some(ticket) = self.ticket.take() {
             let quiet_until = self.intake.change(|inbox, now| {

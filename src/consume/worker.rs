@@ -110,7 +110,6 @@ impl Worker {
 
     /// Waits for the handlers of a channel that is gone: what they do beside their messages may still matter.
     async fn finish_lost(&self) -> Result<(), Error> {
-        self.queue.intake.stop();
         self.queue.context.not_consuming(None);
         self.handlers_end().await;
         Ok(())

@@ -10,7 +10,6 @@ impl Session<'_> {
     /// Hands back what is not running, after the subscription has ended: otherwise the broker would deliver it here again, which 3.10 and
     /// 4.0 count.
     pub(super) async fn hand_back_all(&mut self) {
-        self.queue.intake.stop();
         if self.is_ordered() {
             // To cancel, or to give back single messages, would let others overtake them. All go back when the channel closes.
             let left = self.queue.intake.drain(self.queue.index).len() as u64;
