@@ -31,6 +31,11 @@ impl Ending {
         self.last_arrival = now;
     }
 
+    /// Whether nothing has come for so long that nothing is on its way.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        self.last_arrival + IDLE <= now
+    }
+
     /// When the subscription may end if nothing else comes.
     pub(super) fn may_end_at(&self) -> Instant {
         (self.last_arrival + IDLE).min(self.since + LONGEST)

@@ -90,7 +90,6 @@ pub(crate) struct Inbox<T> {
     isolation: Option<Isolation>,
     /// No suspect starts before this: what was settled last must have reached the broker.
     quiet_until: Option<Instant>,
-    draw: u64,
 }
 
 /// Identifies a queue of this process.
@@ -141,7 +140,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
 
 impl<T> Inbox<T> {
-    /// `draw` is any random number, so that processes that start together do not all choose the same order.
+    /// `draw` is any random number, so that processes that start together do not all begin with the same queue.
     pub(crate) fn new(draw: u64) -> Self {
         Self {
             queues: Vec::new(),
@@ -152,7 +151,6 @@ impl<T> Inbox<T> {
             turn: Turn::new(draw),
             isolation: None,
             quiet_until: None,
-            draw,
         }
     }
 
@@ -211,7 +209,7 @@ impl<T> Inbox<T> {
             // What waited to be settled is settled now.
             self.quiet_until = Some(now + ACK_FLUSH_TIME);
         }
-        self.queues[queue.0].subscribe(prefetch);
+        self.queues[queue.0].subscribe(prefetch, now);
     }
 
     /// A delivery has arrived. `redeliveries` is the broker's count; `None` if the message is redelivered and the queue does not
@@ -225,7 +223,7 @@ impl<T> Inbox<T> {
         let count = redeliveries.unwrap_or(1);
         let redeliveries = held.redeliveries(count, &item);
         let standing = standing(&held.rules, redeliveries, &self.proof);
-        held.arrive(redeliveries, standing, number, self.draw, now, item);
+        held.arrive(redeliveries, standing, number, now, item);
         self.turn.arrived();
         match standing {
             Standing::Plain if !self.proof.is_shaken() => self.turn.finished(queue.0, self.queues.len(), now),
@@ -309,12 +307,15 @@ impl<T> Inbox<T> {
 
     /// A started delivery is not settled, but gets another attempt here when it is due. Its slot is free until then, and its place in
     /// the window is not. Gives back one whose channel is gone: the broker has it again.
-    pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<T> {
+    pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<T>
+    where
+        T: Fingerprint,
+    {
         let Some(running) = self.running.remove(&ticket.0) else {
             self.orphan_ended(&ticket);
             return Some(item);
         };
-        self.queues[running.queue].hold(&running, ticket.0, self.draw, item, due);
+        self.queues[running.queue].hold(&running, ticket.0, item, due);
         self.ended(&ticket, &running, now);
         None
     }
@@ -346,7 +347,7 @@ impl<T> Inbox<T> {
 
     /// The queue's channel is gone: what has not started is forgotten, and what is running only takes its slot, until its handler ends. The
     /// broker has it all again.
-    pub(crate) fn lost(&mut self, queue: QueueIndex) {
+    pub(crate) fn lost(&mut self, queue: QueueIndex, now: Instant) {
         self.isolation = self
             .isolation
             .take()
@@ -355,7 +356,7 @@ impl<T> Inbox<T> {
         let numbers = self.running.iter().filter(|(_, of)| of.queue == queue.0).map(|(number, _)| (*number, queue.0));
         self.orphans.extend(numbers);
         self.running.retain(|_, running| running.queue != queue.0);
-        self.queues[queue.0].lose(lost);
+        self.queues[queue.0].lose(lost, now);
     }
 
     /// A delivery that never arrives here ends the connection each time, and charges what the process holds beside it. So what was proven

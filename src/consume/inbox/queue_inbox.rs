@@ -93,12 +93,12 @@ impl<T> QueueInbox<T> {
         }
     }
 
-    pub(super) fn subscribe(&mut self, prefetch: u16) {
+    pub(super) fn subscribe(&mut self, prefetch: u16, now: Instant) {
         if self.is_subscribed() && prefetch > self.subscription.prefetch {
             self.subscription.prefetch = prefetch;
             return;
         }
-        if prefetch == 0 {
+        if prefetch == 0 && !self.ending.is_some_and(|ending| ending.is_idle(now)) {
             // What the broker was about to deliver when a subscription ended comes back, and 3.10 and 4.0 count it.
             let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
             self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
@@ -177,7 +177,10 @@ impl<T> QueueInbox<T> {
     }
 
     /// A handler has ended, and its delivery waits here until it is due.
-    pub(super) fn hold(&mut self, running: &Running, number: u64, draw: u64, item: T, due: Instant) {
+    pub(super) fn hold(&mut self, running: &Running, number: u64, item: T, due: Instant)
+    where
+        T: Fingerprint,
+    {
         let Running { subscription, redeliveries, is_suspect, place, .. } = *running;
         self.running -= 1;
         let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
@@ -185,7 +188,7 @@ impl<T> QueueInbox<T> {
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
-        let rank = is_suspect.then(|| Rank::new(self.headroom(redeliveries), number, draw));
+        let rank = is_suspect.then(|| self.rank(&waiting, number));
         self.held.insert((due, number), Held { waiting, rank });
     }
 
@@ -208,18 +211,10 @@ impl<T> QueueInbox<T> {
         self.held.first_key_value().map(|((due, _), _)| *due).or_else(|| self.lines.due_at())
     }
 
-    pub(super) fn arrive(
-        &mut self,
-        redeliveries: Redeliveries,
-        standing: Standing,
-        number: u64,
-        draw: u64,
-        now: Instant,
-        item: T,
-    ) where
+    pub(super) fn arrive(&mut self, redeliveries: Redeliveries, standing: Standing, number: u64, now: Instant, item: T)
+    where
         T: Fingerprint,
     {
-        let headroom = self.headroom(redeliveries);
         let subscription = self.subscription.number;
         let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place: None };
         self.subscription.unsettled += 1;
@@ -238,14 +233,22 @@ impl<T> QueueInbox<T> {
         match standing {
             Standing::Plain => self.plain.push_back(waiting),
             Standing::Doubtful | Standing::Dangerous => {
-                self.suspects.insert(Rank::new(headroom, number, draw), waiting);
+                self.suspects.insert(self.rank(&waiting, number), waiting);
             }
         }
     }
 
-    /// How many more charges a message can afford.
-    fn headroom(&self, redeliveries: Redeliveries) -> u32 {
-        self.rules.delivery_limit.saturating_sub(redeliveries.count)
+    fn rank(&self, waiting: &Waiting<T>, number: u64) -> Rank
+    where
+        T: Fingerprint,
+    {
+        let count = waiting.redeliveries.count;
+        Rank::new(self.headroom(count), count, waiting.item.fingerprint(), number)
+    }
+
+    /// How many more charges a message can afford that came back this often.
+    fn headroom(&self, count: u32) -> u32 {
+        self.rules.delivery_limit.saturating_sub(count)
     }
 
     pub(super) fn is_fresh(&self) -> bool {
@@ -295,8 +298,8 @@ impl<T> QueueInbox<T> {
     }
 
     pub(super) fn first_suspect(&self) -> Option<Rank> {
-        if let Some((_, count)) = self.suspect_in_line() {
-            return Some(Rank::new(self.rules.delivery_limit.saturating_sub(count), 0, 0));
+        if let Some((place, count)) = self.suspect_in_line() {
+            return Some(Rank::new(self.headroom(count), count, place.key, 0));
         }
         self.suspects.first_key_value().map(|(rank, _)| *rank)
     }
@@ -340,7 +343,7 @@ impl<T> QueueInbox<T> {
     }
 
     /// The channel is gone. `running`: how often each started message came back.
-    pub(super) fn lose(&mut self, running: Vec<Redeliveries>) {
+    pub(super) fn lose(&mut self, running: Vec<Redeliveries>, now: Instant) {
         let held = self.held.values().map(|held| &held.waiting);
         let waiting = self.plain.iter().chain(&self.due).chain(self.suspects.values()).chain(held);
         let in_line = self.lines.take_all();
@@ -352,7 +355,7 @@ impl<T> QueueInbox<T> {
         self.held.clear();
         self.suspects.clear();
         self.orphans += std::mem::take(&mut self.running);
-        self.subscribe(0);
+        self.subscribe(0, now);
     }
 
     pub(super) fn take_all(&mut self) -> Vec<T> {

@@ -39,7 +39,7 @@ fn after_a_delivery_that_ended_the_connection_one_message_is_taken_at_a_time_unt
     let queue = inbox.add(RULES);
     prove(&mut inbox, queue, 2000, now);
     assert_eq!(inbox.window(queue, now), 100);
-    inbox.lost(queue);
+    inbox.lost(queue, now);
     inbox.doubt();
     assert_eq!(widths(&mut inbox, queue, now), [1, 2, 40, 100]);
 }
@@ -82,7 +82,7 @@ fn one_handler_has_a_window_too() {
 #[test]
 fn a_window_that_is_narrow_because_of_what_waits_widens_only_where_it_can_double() {
     let mut held = queue_inbox::QueueInbox::<u64>::new(RULES);
-    held.subscribe(10);
+    held.subscribe(10, Instant::now());
     let window = |room| held.in_steps(100, room);
     assert_eq!([5, 10, 11, 19, 20, 99, 100, 200].map(window), [5, 10, 10, 10, 20, 99, 100, 100]);
     assert_eq!(held.in_steps(12, 50), 12, "what is open in full needs no further step");
