@@ -82,7 +82,7 @@ impl Shared {
         (attempt, attempts[begun.min(attempts.len() - 1)])
     }
 
-    /// In an ordered queue: what stands in it, and is neither parked nor sent back by an operator, which puts it behind later ones.
+    /// In an ordered queue: what stands in it, and is neither parked, stray, nor sent back by an operator, which puts it behind later ones.
     fn queued_with(&self, message: usize) -> Vec<usize> {
         let QueuePlan { name, order, .. } = &self.scenario.queues[self.scenario.messages[message].queue];
         if !order.is_kept() {
@@ -98,8 +98,9 @@ impl Shared {
                     .filter_map(|message| message.parse().ok())
                     .collect::<Vec<usize>>()
             };
-            let parked = numbers(&format!("{name}.parked"));
-            numbers(name).into_iter().filter(|message| !parked.contains(message)).collect::<Vec<_>>()
+            // The parked queue may be deleted.
+            let ended = [numbers(&format!("{name}.parked")), numbers(&format!("{NAMESPACE}.stray"))].concat();
+            numbers(name).into_iter().filter(|message| !ended.contains(message)).collect::<Vec<_>>()
         });
         queued.into_iter().filter(|message| !self.network.was_replayed(*message)).collect()
     }

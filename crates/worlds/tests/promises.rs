@@ -119,6 +119,15 @@ fn a_world_that_does_not_come_to_rest_does_not_end() {
 }
 
 #[test]
+fn a_standstill_where_nothing_breaks_and_something_is_left_is_noticed() {
+    breaks(Promise::NothingStandsStill, |_, events| {
+        for recorded in events.iter_mut().skip_while(|recorded| recorded.event != Happened::AtRest) {
+            recorded.at += secs(1_000);
+        }
+    });
+}
+
+#[test]
 fn a_process_that_stops_unasked_does_not_end_as_it_should() {
     breaks(Promise::EverythingEnds, |_, events| {
         events.retain(|recorded| recorded.event != Happened::AskedToStop(PROCESS));

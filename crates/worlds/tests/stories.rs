@@ -7,8 +7,8 @@ use std::time::Duration;
 use rehop::settings::{Order, WaitStrategy};
 use rehop_simulator::Version;
 use rehop_worlds::{
-    AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, Outcome, QueuePlan, Scenario, Story,
-    abandon, check, run,
+    AttemptEnd, AttemptPlan, Conditions, Fault, FaultKind, Happened, MessagePlan, Outcome, Place, QueuePlan, Scenario,
+    Story, abandon, check, run,
 };
 
 const fn secs(secs: u64) -> Duration {
@@ -105,6 +105,40 @@ fn a_service_that_stops_begins_none_of_what_waits_in_it() {
         let scenario = Scenario { faults: vec![fault(20, FaultKind::Stop { process: 0 })], ..quiet(version, 20, 2) };
         let outcome = kept(&scenario);
         assert_eq!(count(&outcome, |event| matches!(event, Happened::Started(_))), 2, "another process goes on");
+    }
+}
+
+/// A wait in the process is over while its session waits for an answer: the subscription that brought the message is being replaced.
+#[test]
+fn a_service_that_stops_while_a_session_waits_for_the_broker_begins_nothing() {
+    for version in VERSIONS {
+        let mut scenario = quiet(version, 1, 1);
+        scenario.queues[0].strategy = WaitStrategy::InProcess;
+        let runs = Duration::from_millis(500);
+        let attempts = [AttemptEnd::Fails, AttemptEnd::Fails, AttemptEnd::Succeeds];
+        scenario.messages[0].attempts = attempts.map(|ends| AttemptPlan { runs, ends }).to_vec();
+        let silence = FaultKind::Silence { process: 0, connection: 0, client: secs(20), broker: secs(20) };
+        let stop = Fault { at: Duration::from_millis(3_300), kind: FaultKind::Stop { process: 0 } };
+        scenario.faults = vec![Fault { at: Duration::from_millis(1_200), kind: silence }, stop];
+        scenario.queues[0].immediate = 0;
+        scenario.queues[0].delays = vec![secs(2), secs(2)];
+        kept(&scenario);
+    }
+}
+
+/// 3.10 goes on refusing on the channel on which it has refused.
+#[test]
+fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_queue_is_gone() {
+    for version in VERSIONS {
+        // The first copy fills the queue.
+        let mut scenario = quiet(version, 3, 3);
+        let attempts = [AttemptEnd::Fails, AttemptEnd::Succeeds].map(|ends| AttemptPlan { runs: secs(1), ends });
+        scenario.messages.iter_mut().for_each(|message| message.attempts = attempts.to_vec());
+        (scenario.queues[0].immediate, scenario.queues[0].delays) = (0, vec![secs(30)]);
+        scenario.faults = vec![fault(0, FaultKind::Full { place: Place::Waits, lasts: secs(20) })];
+        let outcome = kept(&scenario);
+        let last = outcome.events.iter().rfind(|recorded| matches!(recorded.event, Happened::Ended(..))).unwrap();
+        assert!(last.at < secs(90), "it took {:?}", last.at);
     }
 }
 

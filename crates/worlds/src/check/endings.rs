@@ -1,5 +1,7 @@
 //! Where each message ended, and after how many attempts.
 
+use std::time::Duration;
+
 use rehop::settings::WaitStrategy;
 use rehop_simulator::Time;
 
@@ -7,7 +9,21 @@ use super::{Checker, Promise};
 use crate::run::Outcome;
 use crate::scenario::{AttemptEnd, QueuePlan};
 
+/// In drawn worlds, waits and attempts take a minute at most. Above its delivery limit, the broker tries every three minutes to dead-letter a message
+/// that was refused, and after a refused copy a process may wait as long for the broker's ack timeout.
+const LONGEST_STANDSTILL: Duration = Duration::from_secs(600);
+
 impl Checker<'_> {
+    /// Something happens.
+    pub(super) fn check_movement(&mut self, at: Time) {
+        let Some(moved_at) = &mut self.moved_at else { return };
+        let before = std::mem::replace(moved_at, at);
+        if at > before + LONGEST_STANDSTILL {
+            let what = format!("nothing broke any more, something was left, and nothing happened since {before:.0?}");
+            self.broken(at, Promise::NothingStandsStill, what);
+        }
+    }
+
     /// Counts the ends of a message.
     pub(super) fn account(&mut self, at: Time, message: usize, outcome: &Outcome) {
         let name = message.to_string();

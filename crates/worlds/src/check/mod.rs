@@ -36,6 +36,8 @@ pub enum Promise {
     NothingIsLost,
     /// Everything comes to rest once nothing breaks any more.
     EverythingEnds,
+    /// Until then, something happens every few minutes.
+    NothingStandsStill,
     /// A message has more ends than one only if something broke.
     DuplicatesHaveACause,
     /// A message that kills its process is parked, and no other with it. In an ordered queue it may take those behind it along.
@@ -123,6 +125,8 @@ struct Checker<'a> {
     endings: BTreeMap<usize, Vec<AttemptEnd>>,
     /// How many processes were killed.
     kills: usize,
+    /// When something happened last, since nothing breaks any more.
+    moved_at: Option<Time>,
     is_at_rest: bool,
     violations: Vec<Violation>,
 }
@@ -147,6 +151,7 @@ impl<'a> Checker<'a> {
             begun: BTreeMap::new(),
             endings: BTreeMap::new(),
             kills: 0,
+            moved_at: None,
             is_at_rest: false,
             violations: Vec::new(),
         }
@@ -162,6 +167,7 @@ impl<'a> Checker<'a> {
 
     fn observe(&mut self, Recorded { at, event }: &Recorded) {
         let at = *at;
+        self.check_movement(at);
         match *event {
             Happened::Started(process) => drop(self.lives.entry(process).or_default()),
             Happened::AskedToStop(process) => {
@@ -190,8 +196,9 @@ impl<'a> Checker<'a> {
             Happened::ReplayBegan(process, _) => drop(self.replaying.insert(process)),
             Happened::ReplayEnded(process, ref result) => self.replay_ended(at, process, result),
             Happened::Dropped(attempt) => self.dropped(at, attempt),
+            Happened::Quiet => self.moved_at = Some(at),
             Happened::AtRest => self.is_at_rest = true,
-            Happened::Fault(_) | Happened::Quiet => {}
+            Happened::Fault(_) => {}
         }
     }
 
