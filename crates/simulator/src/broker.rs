@@ -23,6 +23,8 @@ pub struct Broker {
     pub(crate) consumer_timeout: Time,
     /// The node's `max_message_size`. There is none at first, whereas a real node has one of many megabytes.
     pub max_message_size: usize,
+    /// How long a delivery is on its way from its queue to its channel. At first it takes no time.
+    pub delivery_lag: Time,
     /// When the node's time begins, counted from 1970. It begins then unless this is changed. Dead letters bear the date.
     pub epoch: Time,
     pub(crate) alarm: Option<Alarm>,
@@ -38,6 +40,8 @@ pub struct Broker {
     pub(crate) queue_timers: BTreeMap<QueueId, Time>,
     /// What follows from what was done, in order.
     pub(crate) effects: VecDeque<(QueueId, Effect)>,
+    /// Deliveries on their way, and when each reaches its channel.
+    pub(crate) on_their_way: VecDeque<(Time, QueueId, Effect)>,
     /// Queues whose timer may have changed.
     pub(crate) touched: BTreeSet<QueueId>,
     /// Channels that have confirms to send.
@@ -52,6 +56,8 @@ pub(crate) enum Timer {
     Channel(ChannelId),
     /// The channel waits no longer for the queue's counts.
     Count(ChannelId, QueueId),
+    /// A delivery reaches its channel.
+    Delivery,
 }
 
 impl Broker {
@@ -68,6 +74,7 @@ impl Broker {
             next_number: 0,
             consumer_timeout: Time::from_secs(30 * 60),
             max_message_size: usize::MAX,
+            delivery_lag: Time::ZERO,
             epoch: Time::ZERO,
             alarm: None,
             permissions: BTreeMap::new(),
@@ -80,6 +87,7 @@ impl Broker {
             timers: BTreeSet::new(),
             queue_timers: BTreeMap::new(),
             effects: VecDeque::new(),
+            on_their_way: VecDeque::new(),
             touched: BTreeSet::new(),
             answering: BTreeSet::new(),
             sent: VecDeque::new(),

@@ -109,6 +109,7 @@ impl Broker {
         }
         self.timers.clear();
         self.queue_timers.clear();
+        self.on_their_way.clear();
     }
 
     /// The node starts again, with what was durable.
@@ -173,10 +174,22 @@ impl Broker {
                 Timer::Queue(queue) => self.pass_queue_time(queue),
                 Timer::Channel(channel) => self.tick_channel(channel),
                 Timer::Count(channel, queue) => self.give_up_count(channel, queue),
+                Timer::Delivery => self.bring_deliveries(),
             }
             self.run();
         }
         self.now = self.now.max(now);
+    }
+
+    /// Deliveries that have been on their way for long enough reach their channels.
+    fn bring_deliveries(&mut self) {
+        while self.on_their_way.front().is_some_and(|(due, ..)| *due <= self.now)
+            && let Some((_, queue, delivery)) = self.on_their_way.pop_front()
+        {
+            if let Effect::Deliver(Handed { channel, .. }, _) = delivery {
+                self.notify_channel(channel, queue, delivery);
+            }
+        }
     }
 
     fn pass_queue_time(&mut self, id: QueueId) {
@@ -210,6 +223,11 @@ impl Broker {
 
     fn carry_out(&mut self, queue: QueueId, effect: Effect) {
         match effect {
+            Effect::Deliver(..) if !self.delivery_lag.is_zero() => {
+                let due = self.now + self.delivery_lag;
+                self.on_their_way.push_back((due, queue, effect));
+                self.set_timer(due, Timer::Delivery);
+            }
             Effect::Answer(channel, _)
             | Effect::TimedOut(channel, _)
             | Effect::Deliver(Handed { channel, .. }, _)

@@ -58,7 +58,8 @@ impl Scenario {
 
     /// Nothing breaks but processes, and once at most for another reason than a message.
     fn become_poisoned(&mut self, random: &mut SmallRng) {
-        self.conditions = Conditions { latency: millis(random.random_range(1..=3)), ..Conditions::default() };
+        let (latency, delivery_lag) = (millis(random.random_range(1..=3)), pick(random, &[Duration::ZERO, millis(1)]));
+        self.conditions = Conditions { latency, delivery_lag, ..Conditions::default() };
         self.processes = random.random_range(1..=6);
         self.faults.clear();
         if random.random_ratio(1, 6) {
@@ -262,7 +263,8 @@ fn conditions(random: &mut SmallRng) -> Conditions {
     let slow_per_mille = pick(random, &[0, 0, 5, 50]);
     let slow = pick(random, &[millis(100), secs(2)]);
     let applied_within = pick(random, &[Duration::ZERO, Duration::ZERO, millis(50)]);
-    Conditions { latency, slow_per_mille, slow, applied_within }
+    let delivery_lag = pick(random, &[Duration::ZERO, millis(1), millis(3)]);
+    Conditions { latency, slow_per_mille, slow, applied_within, delivery_lag }
 }
 
 fn queue(random: &mut SmallRng, version: Version, number: usize) -> QueuePlan {

@@ -29,13 +29,22 @@ pub struct Conditions {
     /// How long the broker may take to apply an ack, a reject or a nack that it has read. Closing the channel or the connection meanwhile
     /// loses it, as on a busy broker (3.10, 4.0 and 4.3).
     pub applied_within: Duration,
+    /// How long a delivery is on its way from its queue to its channel. If its subscription is cancelled meanwhile, it goes back, which 3.10 and
+    /// 4.0 count.
+    pub delivery_lag: Duration,
 }
 
 impl Default for Conditions {
     /// A quick network, and a broker that applies everything at once.
     fn default() -> Self {
         let none = Duration::ZERO;
-        Self { latency: Duration::from_millis(1), slow_per_mille: 0, slow: none, applied_within: none }
+        Self {
+            latency: Duration::from_millis(1),
+            slow_per_mille: 0,
+            slow: none,
+            applied_within: none,
+            delivery_lag: none,
+        }
     }
 }
 
@@ -76,7 +85,8 @@ pub(crate) struct Arrival {
 type Place = (ConnectionId, ChannelNumber, u64);
 
 impl State {
-    pub(super) fn new(broker: Broker, conditions: Conditions, seed: u64) -> Self {
+    pub(super) fn new(mut broker: Broker, conditions: Conditions, seed: u64) -> Self {
+        broker.delivery_lag = conditions.delivery_lag;
         Self {
             broker,
             conditions,
