@@ -26,8 +26,8 @@ pub(crate) struct Intake {
     /// How many tasks of each ordered queue are left.
     tasks: Vec<watch::Sender<usize>>,
     shutdown: Shutdown,
-    /// Whether the runtime ended before the service.
-    is_abandoned: AtomicBool,
+    /// The runtime ended before the service did: it drops handlers instead of running them.
+    has_lost_runtime: AtomicBool,
     aborted: CancellationToken,
 }
 
@@ -47,7 +47,7 @@ impl Intake {
             finished: Notify::new(),
             tasks: queues.iter().map(|_| watch::Sender::new(0)).collect(),
             shutdown,
-            is_abandoned: AtomicBool::new(false),
+            has_lost_runtime: AtomicBool::new(false),
             aborted: CancellationToken::new(),
         };
         (Arc::new(intake), queues)
@@ -130,9 +130,9 @@ impl Intake {
         });
     }
 
-    /// Whether no further handler may start, even if no session has noticed yet: one may be waiting for the broker.
+    /// Whether no further handler may start. This does not depend on the sessions: one that waits for the broker notices a shutdown late.
     fn is_stopping(&self) -> bool {
-        self.shutdown.is_requested() || self.is_abandoned.load(Ordering::Relaxed)
+        self.shutdown.is_requested() || self.has_lost_runtime.load(Ordering::Relaxed)
     }
 
     /// The deliveries that are not running: no handler has seen them, or they wait between two attempts.
@@ -332,7 +332,7 @@ impl Drop for TakenSlot {
         }
         if !self.has_run {
             // The runtime has ended. It would drop the next handler at once, too, which would start the one after that, and so on.
-            self.intake.is_abandoned.store(true, Ordering::Relaxed);
+            self.intake.has_lost_runtime.store(true, Ordering::Relaxed);
         }
         if let Some(ticket) = self.ticket.take() {
             let quiet_until = self.intake.change(|inbox, now| {

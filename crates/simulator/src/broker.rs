@@ -23,7 +23,7 @@ pub struct Broker {
     pub(crate) consumer_timeout: Time,
     /// The node's `max_message_size`. There is none at first, whereas a real node has one of many megabytes.
     pub max_message_size: usize,
-    /// How long a delivery is on its way from its queue to its channel. At first it takes no time.
+    /// How long a delivery takes from its queue to its channel. No time at first.
     pub delivery_lag: Time,
     /// When the node's time begins, counted from 1970. It begins then unless this is changed. Dead letters bear the date.
     pub epoch: Time,
@@ -41,7 +41,7 @@ pub struct Broker {
     /// What follows from what was done, in order.
     pub(crate) effects: VecDeque<(QueueId, Effect)>,
     /// Deliveries on their way, and when each reaches its channel.
-    pub(crate) on_their_way: VecDeque<(Time, QueueId, Effect)>,
+    pub(crate) on_their_way: VecDeque<(Time, ChannelId, QueueId, Effect)>,
     /// Queues whose timer may have changed.
     pub(crate) touched: BTreeSet<QueueId>,
     /// Channels that have confirms to send.

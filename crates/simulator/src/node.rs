@@ -184,11 +184,9 @@ impl Broker {
     /// Deliveries that have been on their way for long enough reach their channels.
     fn bring_deliveries(&mut self) {
         while self.on_their_way.front().is_some_and(|(due, ..)| *due <= self.now)
-            && let Some((_, queue, delivery)) = self.on_their_way.pop_front()
+            && let Some((_, channel, queue, delivery)) = self.on_their_way.pop_front()
         {
-            if let Effect::Deliver(Handed { channel, .. }, _) = delivery {
-                self.notify_channel(channel, queue, delivery);
-            }
+            self.notify_channel(channel, queue, delivery);
         }
     }
 
@@ -223,9 +221,9 @@ impl Broker {
 
     fn carry_out(&mut self, queue: QueueId, effect: Effect) {
         match effect {
-            Effect::Deliver(..) if !self.delivery_lag.is_zero() => {
+            Effect::Deliver(Handed { channel, .. }, _) if !self.delivery_lag.is_zero() => {
                 let due = self.now + self.delivery_lag;
-                self.on_their_way.push_back((due, queue, effect));
+                self.on_their_way.push_back((due, channel, queue, effect));
                 self.set_timer(due, Timer::Delivery);
             }
             Effect::Answer(channel, _)

@@ -25,8 +25,8 @@ const fn secs(secs: u64) -> Duration {
 }
 
 impl Scenario {
-    /// The scenario of this seed. In every eighth, nothing breaks but processes, which some messages kill: these worlds take several times as long
-    /// as others. In every sixteenth, the broker's ack timeout is shorter than the settings say.
+    /// The scenario of this seed. In one of eight, nothing breaks but processes, which some messages kill. There are no more of these, because they
+    /// take several times as long to run. In one of sixteen, the broker's ack timeout is shorter than the settings say.
     pub fn draw(seed: u64) -> Self {
         let random = &mut SmallRng::seed_from_u64(seed);
         let mut scenario = match seed % 32 {
@@ -58,7 +58,8 @@ impl Scenario {
 
     /// Nothing breaks but processes, and once at most for another reason than a message.
     fn become_poisoned(&mut self, random: &mut SmallRng) {
-        let (latency, delivery_lag) = (millis(random.random_range(1..=3)), pick(random, &[Duration::ZERO, millis(1)]));
+        let latency = millis(random.random_range(1..=3));
+        let delivery_lag = pick(random, &[Duration::ZERO, millis(1)]);
         self.conditions = Conditions { latency, delivery_lag, ..Conditions::default() };
         self.processes = random.random_range(1..=6);
         self.faults.clear();

@@ -82,7 +82,8 @@ impl Shared {
         (attempt, attempts[begun.min(attempts.len() - 1)])
     }
 
-    /// In an ordered queue: what stands in it, and is neither parked, stray, nor sent back by an operator, which puts it behind later ones.
+    /// What stands in the message's queue, if that is ordered: not what is parked or stray, nor what an operator has sent back, which is behind later
+    /// ones.
     fn queued_with(&self, message: usize) -> Vec<usize> {
         let QueuePlan { name, order, .. } = &self.scenario.queues[self.scenario.messages[message].queue];
         if !order.is_kept() {
@@ -98,7 +99,7 @@ impl Shared {
                     .filter_map(|message| message.parse().ok())
                     .collect::<Vec<usize>>()
             };
-            // The parked queue may be deleted.
+            // A parked message is stray if the parked queue was deleted.
             let ended = [numbers(&format!("{name}.parked")), numbers(&format!("{NAMESPACE}.stray"))].concat();
             numbers(name).into_iter().filter(|message| !ended.contains(message)).collect::<Vec<_>>()
         });

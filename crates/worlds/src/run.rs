@@ -32,6 +32,8 @@ pub struct Outcome {
     pub timeouts: Vec<Time>,
     /// Messages that operators have sent back, in order.
     pub replayed: Vec<Replayed>,
+    /// The most unsettled deliveries that a process of the service had, by process and queue.
+    pub held: BTreeMap<(Process, usize), usize>,
 }
 
 /// The process that publishes. Those of the service follow.
@@ -143,6 +145,7 @@ async fn live(scenario: &Scenario) -> Result<Outcome, Error> {
         odd_copies: run.shared.network.take_odd_copies(),
         timeouts: run.shared.network.timeouts(),
         replayed: run.shared.network.replays(),
+        held: run.held(),
     })
 }
 
@@ -310,9 +313,10 @@ impl Run {
                     Place::Waits => shared.scenario.queues.iter().any(is_ladder),
                     Place::Work(_) => false,
                 };
-                // Without a limit, 3.10 would go on refusing the dead letters of a queue that it has refused before.
-                let after = gets_dead_letters.then(|| no_more_than(1_000_000));
-                self.later(lasts, move |shared| set(&shared.network, &queues, after.clone()));
+                // 3.10 goes on refusing publishers that it has refused if the limit is removed. rehop then opens another channel; the worker that
+                // dead-letters cannot, so it gets a limit that is never reached.
+                let relief = gets_dead_letters.then(|| no_more_than(1_000_000));
+                self.later(lasts, move |shared| set(&shared.network, &queues, relief.clone()));
             }
             FaultKind::NoBodies { lasts } => {
                 network.broker(|broker, _| broker.max_message_size = 0);
@@ -337,6 +341,19 @@ impl Run {
                 });
             }
         }
+    }
+
+    fn held(&self) -> BTreeMap<(Process, usize), usize> {
+        let mut most = BTreeMap::new();
+        for arrival in self.shared.network.arrivals().iter().filter(|arrival| arrival.process.is_service()) {
+            let message =
+                arrival.message.parse().ok().and_then(|number: usize| self.shared.scenario.messages.get(number));
+            if let Some(message) = message {
+                let most = most.entry((arrival.process, message.queue)).or_default();
+                *most = arrival.held.max(*most);
+            }
+        }
+        most
     }
 
     /// The queues that break.
@@ -406,7 +423,7 @@ fn existing(QueuePlan { delivery_limit, order, .. }: &QueuePlan) -> FieldTable {
     arguments
 }
 
-/// A policy by which a queue refuses what it has no room for.
+/// A policy that limits a queue to this many messages, and has it refuse others.
 fn no_more_than(messages: u32) -> FieldTable {
     let mut definition = FieldTable::default();
     definition.insert("max-length".into(), AMQPValue::LongUInt(messages));

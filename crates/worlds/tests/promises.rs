@@ -84,7 +84,14 @@ fn events() -> Vec<Recorded> {
 }
 
 fn outcome(events: Vec<Recorded>) -> Outcome {
-    Outcome { events, queues: BTreeMap::new(), odd_copies: Vec::new(), timeouts: Vec::new(), replayed: Vec::new() }
+    Outcome {
+        events,
+        queues: BTreeMap::new(),
+        odd_copies: Vec::new(),
+        timeouts: Vec::new(),
+        replayed: Vec::new(),
+        held: BTreeMap::new(),
+    }
 }
 
 fn broken(scenario: &Scenario, outcome: &Outcome) -> Vec<Promise> {
@@ -119,7 +126,7 @@ fn a_world_that_does_not_come_to_rest_does_not_end() {
 }
 
 #[test]
-fn a_standstill_where_nothing_breaks_and_something_is_left_is_noticed() {
+fn a_standstill_once_nothing_breaks_is_noticed() {
     breaks(Promise::NothingStandsStill, |_, events| {
         for recorded in events.iter_mut().skip_while(|recorded| recorded.event != Happened::AtRest) {
             recorded.at += secs(1_000);
@@ -156,6 +163,12 @@ fn an_innocent_message_that_is_parked_beside_poison_is_noticed() {
 #[test]
 fn two_handlers_where_one_may_run_are_too_many() {
     breaks(Promise::ConcurrencyIsKept, |_, events| events.swap(3, 5));
+}
+
+#[test]
+fn a_process_that_holds_more_than_its_prefetch_is_noticed() {
+    let held = |most| broken(&scenario(), &Outcome { held: [((PROCESS, 0), most)].into(), ..outcome(events()) });
+    assert_eq!((held(10), held(11)), (vec![], vec![Promise::PrefetchIsKept]));
 }
 
 #[test]

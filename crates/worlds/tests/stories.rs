@@ -108,28 +108,28 @@ fn a_service_that_stops_begins_none_of_what_waits_in_it() {
     }
 }
 
-/// A wait in the process is over while its session waits for an answer: the subscription that brought the message is being replaced.
+/// The next attempt is due at 3.5 s, shortly after the stop. The session has not noticed the stop: it waits for an answer, because the subscription
+/// that brought the message is being replaced.
 #[test]
 fn a_service_that_stops_while_a_session_waits_for_the_broker_begins_nothing() {
     for version in VERSIONS {
         let mut scenario = quiet(version, 1, 1);
-        scenario.queues[0].strategy = WaitStrategy::InProcess;
+        let queue = &mut scenario.queues[0];
+        (queue.strategy, queue.immediate, queue.delays) = (WaitStrategy::InProcess, 0, vec![secs(2), secs(2)]);
         let runs = Duration::from_millis(500);
         let attempts = [AttemptEnd::Fails, AttemptEnd::Fails, AttemptEnd::Succeeds];
         scenario.messages[0].attempts = attempts.map(|ends| AttemptPlan { runs, ends }).to_vec();
         let silence = FaultKind::Silence { process: 0, connection: 0, client: secs(20), broker: secs(20) };
         let stop = Fault { at: Duration::from_millis(3_300), kind: FaultKind::Stop { process: 0 } };
         scenario.faults = vec![Fault { at: Duration::from_millis(1_200), kind: silence }, stop];
-        scenario.queues[0].immediate = 0;
-        scenario.queues[0].delays = vec![secs(2), secs(2)];
         kept(&scenario);
     }
 }
 
-/// Messages that another process's handler gave back are suspect here, so subscriptions end while others come every millisecond. 3.10 and 4.0 count
-/// what is on its way to a subscription when it is cancelled.
+/// What a handler of one process gives back is suspect in the other, which then ends its subscription while a message comes every millisecond. 3.10
+/// and 4.0 count what is on its way to a subscription when it is cancelled.
 #[test]
-fn a_subscription_that_ends_is_full_or_idle_so_that_nothing_is_counted_but_attempts() {
+fn while_subscriptions_end_the_broker_counts_nothing_but_attempts() {
     for version in VERSIONS {
         let mut scenario = quiet(version, 300, 5);
         (scenario.processes, scenario.conditions.delivery_lag) = (2, Duration::from_millis(3));
@@ -156,7 +156,7 @@ fn a_subscription_that_ends_is_full_or_idle_so_that_nothing_is_counted_but_attem
 #[test]
 fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_queue_is_gone() {
     for version in VERSIONS {
-        // The first copy fills the queue.
+        // A full queue still takes the first copy, and refuses the others.
         let mut scenario = quiet(version, 3, 3);
         let attempts = [AttemptEnd::Fails, AttemptEnd::Succeeds].map(|ends| AttemptPlan { runs: secs(1), ends });
         scenario.messages.iter_mut().for_each(|message| message.attempts = attempts.to_vec());

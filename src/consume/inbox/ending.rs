@@ -31,7 +31,7 @@ impl Ending {
         self.last_arrival = now;
     }
 
-    /// Whether nothing has come for so long that nothing is on its way.
+    /// Whether nothing can be on its way any more.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
         self.last_arrival + IDLE <= now
     }

@@ -98,8 +98,8 @@ impl<T> QueueInbox<T> {
             self.subscription.prefetch = prefetch;
             return;
         }
-        if prefetch == 0 && !self.ending.is_some_and(|ending| ending.is_idle(now)) {
-            // What the broker was about to deliver when a subscription ended comes back, and 3.10 and 4.0 count it.
+        if prefetch == 0 && self.ending.is_none_or(|ending| !ending.is_idle(now)) {
+            // What was on its way to the subscription comes back, and 3.10 and 4.0 count it. Nothing was, if nothing had come for a while.
             let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
             self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
         }
@@ -243,12 +243,7 @@ impl<T> QueueInbox<T> {
         T: Fingerprint,
     {
         let count = waiting.redeliveries.count;
-        Rank::new(self.headroom(count), count, waiting.item.fingerprint(), number)
-    }
-
-    /// How many more charges a message can afford that came back this often.
-    fn headroom(&self, count: u32) -> u32 {
-        self.rules.delivery_limit.saturating_sub(count)
+        Rank::new(self.rules.delivery_limit, count, waiting.item.fingerprint(), number)
     }
 
     pub(super) fn is_fresh(&self) -> bool {
@@ -277,7 +272,7 @@ impl<T> QueueInbox<T> {
     ///
     /// A crash charges all that the queue holds alike, so the counts do not tell which message kills. But what runs before it is
     /// settled and gone. So whole lines run one after the other, by their keys, after one crash upwards and after the next one
-    /// downwards: each other line is before the line of the message that kills in one of two lives.
+    /// downwards: in one of these two lives, each other line runs before the line of the message that kills.
     fn suspect_in_line(&self) -> Option<(Place, u32)> {
         if self.suspects_in_line == 0 {
             return None;
@@ -299,7 +294,7 @@ impl<T> QueueInbox<T> {
 
     pub(super) fn first_suspect(&self) -> Option<Rank> {
         if let Some((place, count)) = self.suspect_in_line() {
-            return Some(Rank::new(self.headroom(count), count, place.key, 0));
+            return Some(Rank::new(self.rules.delivery_limit, count, place.key, 0));
         }
         self.suspects.first_key_value().map(|(rank, _)| *rank)
     }

@@ -37,7 +37,7 @@ impl Queue {
         let admit_all =
             |queue: &mut Self| queue.publishers.values_mut().for_each(|is_turned_away| *is_turned_away = false);
         if self.settings.max_length.is_none() {
-            // 3.10 tells those whom it has turned away nothing of it. Only others can publish.
+            // 3.10 does not tell the publishers that it has turned away, and goes on refusing them. It takes messages of others.
             if self.version > Version::V3_10 {
                 admit_all(self);
             }

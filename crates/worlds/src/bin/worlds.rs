@@ -69,7 +69,7 @@ fn tell(seed: u64) -> ExitCode {
 /// After so many broken promises, further worlds say little.
 const ENOUGH: usize = 100;
 
-/// A world that takes longer than this does not end, even on a busy machine: something asks for the time again and again, which therefore does not
+/// A world that takes longer than this, even on a busy machine, does not end: something asks for the time again and again, so the time does not
 /// pass.
 const LONGEST: Duration = Duration::from_secs(300);
 

@@ -13,6 +13,9 @@ use crate::scenario::{AttemptEnd, Fault, FaultKind, MessagePlan, QueuePlan, Scen
 /// How far away the broker may be for a message that kills to be parked alone.
 const NEAR: Duration = Duration::from_millis(3);
 
+/// How long a delivery may take from its queue to its channel for the same.
+const PROMPT: Duration = Duration::from_millis(1);
+
 /// An ack timeout within which the lines of drawn worlds end.
 const LONG_ENOUGH_FOR_LINES: Duration = Duration::from_secs(600);
 
@@ -137,9 +140,9 @@ impl Checker<'_> {
     }
 }
 
-/// Whether the broker is near, and does at once, or nearly so, what it is told.
+/// Whether the broker is near, delivers promptly, and applies at once what it reads.
 fn is_near(conditions: &Conditions) -> bool {
     let Conditions { latency, delivery_lag, .. } = *conditions;
-    let delivery_lag = delivery_lag.min(Duration::from_millis(1));
-    *conditions == Conditions { latency: latency.min(NEAR), delivery_lag, ..Conditions::default() }
+    let (latency, delivery_lag) = (latency.min(NEAR), delivery_lag.min(PROMPT));
+    *conditions == Conditions { latency, delivery_lag, ..Conditions::default() }
 }

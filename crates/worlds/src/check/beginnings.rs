@@ -53,8 +53,9 @@ impl Checker<'_> {
         let ended_at = self.ended_at.get(&(message, before));
         let led_to_it = ended_at.and_then(|times| times.iter().copied().find(|ended| *ended >= since));
         let broken = match (queue.delays.get(before as usize), led_to_it) {
-            // What was under way to a subscription that ended comes back as if it had waited. So may a second message, after an attempt at the first.
+            // What was under way to a subscription that ended comes back as if it had waited.
             (_, None) | (None, _) if is_native => None,
+            // It may have been published twice. Then the attempt that was found may be one at the other of the two.
             _ if is_native && self.unconfirmed.contains_key(&message) => None,
             (Some(delay), Some(ended)) if at >= ended + *delay => None,
             (Some(delay), ended) => {

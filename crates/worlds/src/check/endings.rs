@@ -9,17 +9,17 @@ use super::{Checker, Promise};
 use crate::run::Outcome;
 use crate::scenario::{AttemptEnd, QueuePlan};
 
-/// In drawn worlds, waits and attempts take a minute at most. Above its delivery limit, the broker tries every three minutes to dead-letter a message
-/// that was refused, and after a refused copy a process may wait as long for the broker's ack timeout.
+/// In drawn worlds, a wait or an attempt takes a minute at most. What takes longest are several rounds of the broker's dead-lettering, which tries
+/// again every three minutes: six minutes in the longest standstill of 60,000 worlds.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(600);
 
 impl Checker<'_> {
-    /// Something happens.
-    pub(super) fn check_movement(&mut self, at: Time) {
-        let Some(moved_at) = &mut self.moved_at else { return };
-        let before = std::mem::replace(moved_at, at);
+    /// Called at each event: the one before it must not have been too long ago.
+    pub(super) fn check_standstill(&mut self, at: Time) {
+        let Some(last_event_at) = &mut self.last_event_at else { return };
+        let before = std::mem::replace(last_event_at, at);
         if at > before + LONGEST_STANDSTILL {
-            let what = format!("nothing broke any more, something was left, and nothing happened since {before:.0?}");
+            let what = format!("nothing breaks any more, and nothing happened since {before:.0?}");
             self.broken(at, Promise::NothingStandsStill, what);
         }
     }

@@ -36,7 +36,7 @@ pub enum Promise {
     NothingIsLost,
     /// Everything comes to rest once nothing breaks any more.
     EverythingEnds,
-    /// Until then, something happens every few minutes.
+    /// Once nothing breaks any more, something happens at least every ten minutes until everything has ended.
     NothingStandsStill,
     /// A message has more ends than one only if something broke.
     DuplicatesHaveACause,
@@ -46,6 +46,8 @@ pub enum Promise {
     NothingIsHeldTooLong,
     /// No process runs more handlers of a queue than it may.
     ConcurrencyIsKept,
+    /// No process holds more unsettled messages of a queue than its prefetch, if nothing breaks but processes.
+    PrefetchIsKept,
     /// In an ordered queue, no attempt begins before the earlier messages with its key have ended.
     OrderIsKept,
     /// Where 4.3 refuses the copies of some messages, it parks none that are handled in time.
@@ -125,8 +127,8 @@ struct Checker<'a> {
     endings: BTreeMap<usize, Vec<AttemptEnd>>,
     /// How many processes were killed.
     kills: usize,
-    /// When something happened last, since nothing breaks any more.
-    moved_at: Option<Time>,
+    /// When something last happened; `None` while things may still break.
+    last_event_at: Option<Time>,
     is_at_rest: bool,
     violations: Vec<Violation>,
 }
@@ -151,7 +153,7 @@ impl<'a> Checker<'a> {
             begun: BTreeMap::new(),
             endings: BTreeMap::new(),
             kills: 0,
-            moved_at: None,
+            last_event_at: None,
             is_at_rest: false,
             violations: Vec::new(),
         }
@@ -167,7 +169,7 @@ impl<'a> Checker<'a> {
 
     fn observe(&mut self, Recorded { at, event }: &Recorded) {
         let at = *at;
-        self.check_movement(at);
+        self.check_standstill(at);
         match *event {
             Happened::Started(process) => drop(self.lives.entry(process).or_default()),
             Happened::AskedToStop(process) => {
@@ -196,7 +198,7 @@ impl<'a> Checker<'a> {
             Happened::ReplayBegan(process, _) => drop(self.replaying.insert(process)),
             Happened::ReplayEnded(process, ref result) => self.replay_ended(at, process, result),
             Happened::Dropped(attempt) => self.dropped(at, attempt),
-            Happened::Quiet => self.moved_at = Some(at),
+            Happened::Quiet => self.last_event_at = Some(at),
             Happened::AtRest => self.is_at_rest = true,
             Happened::Fault(_) => {}
         }
@@ -231,6 +233,7 @@ impl<'a> Checker<'a> {
         for copy in &outcome.odd_copies {
             self.check_copy(copy);
         }
+        self.check_held(at, outcome);
         if let Some(first) = outcome.timeouts.first()
             && self.scenario.faults.is_empty()
             && !self.is_taken_back()

@@ -7,6 +7,7 @@ use rehop_simulator::Time;
 use super::{Attempt, Checker, Promise, TOLERANCE};
 use crate::network::Process;
 use crate::record::AttemptId;
+use crate::run::Outcome;
 use crate::scenario::{AttemptEnd, Fault, FaultKind};
 
 impl Checker<'_> {
@@ -47,6 +48,20 @@ impl Checker<'_> {
                  time for handlers lasts until {handlers_until:.3?}"
             );
             self.broken(at, Promise::HandlersMayFinish, what);
+        }
+    }
+
+    /// A copy that is never confirmed leaves its message to the broker, which is held no longer.
+    pub(super) fn check_held(&mut self, at: Time, outcome: &Outcome) {
+        if !self.scenario.faults.iter().all(|fault| matches!(fault.kind, FaultKind::Kill { .. })) {
+            return;
+        }
+        for ((process, queue), held) in &outcome.held {
+            let most = usize::from(self.scenario.queues[*queue].prefetch);
+            if *held > most {
+                let what = format!("{process:?} held {held} messages of queue {queue}, and its prefetch is {most}");
+                self.broken(at, Promise::PrefetchIsKept, what);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the client's end of each connection and channel knows.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use lapin::message::{BasicReturnMessage, Delivery};
 use lapin::types::ShortString;
@@ -59,6 +59,8 @@ pub(super) struct ChannelEnd {
     pub(super) returns: VecDeque<BasicReturnMessage>,
     /// Nothing that was sent on this channel is applied before this time, except its end.
     pub(super) applied: Time,
+    /// What was delivered and not settled, by its delivery tag.
+    pub(super) unsettled: BTreeSet<u64>,
 }
 
 impl End {
@@ -122,6 +124,23 @@ impl End {
 }
 
 impl ChannelEnd {
+    /// The client sends this.
+    pub(super) fn settle_by(&mut self, method: &Method) {
+        match *method {
+            Method::Ack { delivery_tag, is_multiple } | Method::Nack { delivery_tag, is_multiple, .. }
+                if is_multiple =>
+            {
+                self.unsettled = self.unsettled.split_off(&(delivery_tag + 1));
+            }
+            Method::Ack { delivery_tag, .. }
+            | Method::Nack { delivery_tag, .. }
+            | Method::Reject { delivery_tag, .. } => {
+                self.unsettled.remove(&delivery_tag);
+            }
+            _ => {}
+        }
+    }
+
     fn fail(&mut self, error: &Error) {
         self.error.get_or_insert_with(|| error.clone());
         for awaiting in std::mem::take(&mut self.awaiting) {

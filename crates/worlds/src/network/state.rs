@@ -79,6 +79,8 @@ pub(crate) struct Arrival {
     pub(crate) process: Process,
     pub(crate) message: String,
     pub(crate) is_redelivered: bool,
+    /// How many the channel then had that were not settled, this one included.
+    pub(crate) held: usize,
 }
 
 /// A channel, by its connection, its number, and what tells it from others of that number.
@@ -181,6 +183,9 @@ impl State {
         let read = end.last_up.max(now + latency);
         end.last_up = read;
         let is_close = matches!(method, Method::CloseChannel);
+        if let Some(channel) = end.channels.get_mut(&channel) {
+            channel.settle_by(&method);
+        }
         let due = match end.channels.get_mut(&channel) {
             Some(channel) if !is_close => {
                 channel.applied = channel.applied.max(read + applied);
@@ -441,12 +446,19 @@ impl State {
                 {
                     if let Event::Delivered { delivery, .. } = &sent.event
                         && let Some(message) = delivery.properties.message_id()
-                        && let Some(channel) = end.channels.get(&sent.channel)
+                        && let Some(channel) = end.channels.get_mut(&sent.channel)
                     {
+                        channel.unsettled.insert(delivery.tag);
                         let place = (sent.connection, sent.channel, channel.key);
-                        let (process, message) = (end.process, message.to_string());
+                        let (process, message, held) = (end.process, message.to_string(), channel.unsettled.len());
                         let is_redelivered = delivery.is_redelivered;
-                        self.arrivals.push(Arrival { at: now, process, message: message.clone(), is_redelivered });
+                        self.arrivals.push(Arrival {
+                            at: now,
+                            process,
+                            message: message.clone(),
+                            is_redelivered,
+                            held,
+                        });
                         self.delivered.insert((process, message), place);
                     }
                     // 4.3 says only that it has cancelled, as it does when a queue is deleted.

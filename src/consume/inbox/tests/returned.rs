@@ -84,7 +84,7 @@ fn what_was_on_its_way_when_a_subscription_ended_is_not_suspect() {
 }
 
 #[test]
-fn nothing_was_on_its_way_to_a_subscription_to_which_nothing_had_come_for_a_while() {
+fn what_comes_back_after_an_idle_subscription_ended_is_suspect() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     inbox.subscribed(queue, 10, now);

@@ -133,7 +133,7 @@ fn the_more_often_a_suspect_came_back_the_longer_it_is_isolated() {
 }
 
 #[test]
-fn of_two_equal_suspects_the_other_one_runs_first_in_the_next_life() {
+fn of_two_equal_suspects_the_other_runs_first_in_the_next_life() {
     let first_of_two = |count| {
         let (mut inbox, now) = (Inbox::new(0), Instant::now());
         let queue = inbox.add(RULES);

@@ -54,7 +54,7 @@ async fn a_queue_whose_policy_is_gone_is_as_it_was_declared() {
     assert_eq!(play([queue(0, [])], steps).await.left(0), ["m3", "m4", "m5", "m6"]);
 }
 
-/// A queue that refuses, whose policy bounds it to three messages. Six are published, then `change` makes room, and two channels publish again.
+/// Publishes six messages to a queue that a policy limits to three and that refuses more. Then `change` makes room, and two channels publish again.
 async fn relieved(change: Step) -> Played {
     let limit = Step::SetPolicy { queue: 0, definition: vec![("max-length", Value::Number(3))] };
     let again = |channel, number| Step::Publish { channel, messages: vec![message(number, 0)] };
