@@ -290,14 +290,14 @@ fn expect(inbox: &mut Inbox<Unacked>, ticket: &Ticket, ComesAgain { fingerprint,
 }
 
 impl TakenSlot {
-    /// The delivery stays in this process until its next attempt. A service that is stopping makes none, and hands it back.
+    /// The delivery stays in this process until its next attempt. A service that is stopping makes none. What it holds goes back when its
+    /// subscription has ended, and what ends after that goes back at once.
     fn hold(mut self, held: Held) {
         let (intake, due) = (&self.intake, held.due);
         let mut unheld = Some(held.unacked);
         let until = intake.change(|inbox, now| {
-            if !intake.is_stopping()
-                && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take())
-            {
+            let is_drained = self.ticket.as_ref().is_some_and(|ticket| inbox.is_drained(ticket));
+            if !is_drained && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take()) {
                 // This returns it if its channel is gone; the broker then has it again anyway.
                 inbox.hold(ticket, unacked, due.into_std(), now);
             }

@@ -74,7 +74,7 @@ impl Scenario {
             }
             queue.is_existing = queue.strategy != WaitStrategy::Native && random.random_ratio(1, 3);
             queue.delivery_limit = random.random_range(5..=12);
-            queue.immediate = queue.immediate.min(queue.delivery_limit - 3);
+            queue.immediate = queue.immediate.min(affordable(queue.delivery_limit, self.processes));
             queue.prefetch = pick(random, &[queue.concurrency, 10, 50, 200]).max(queue.concurrency);
         }
     }
@@ -88,7 +88,7 @@ impl Scenario {
         for queue in &mut scenario.queues {
             queue.prefetch = pick(random, &[1, 3, 10, 40, 100, 200]);
             queue.concurrency = random.random_range(1..=queue.prefetch.min(20));
-            queue.immediate = random.random_range(0..=queue.delivery_limit - 3);
+            queue.immediate = random.random_range(0..=affordable(queue.delivery_limit, scenario.processes));
         }
         let typical: Vec<_> = scenario.queues.iter().map(|_| millis(pick(random, &[1, 5, 20, 100, 1_000]))).collect();
         let number = pick(random, &[40, 40, 40, 100, 100, 300]);
@@ -250,6 +250,11 @@ impl Scenario {
             replays: Vec::new(),
         }
     }
+}
+
+/// The most retries at once that a message can afford beside the deaths of so many processes.
+fn affordable(delivery_limit: u32, processes: usize) -> u32 {
+    (delivery_limit - 3).min(delivery_limit.saturating_sub(u32::try_from(processes).unwrap_or(u32::MAX)))
 }
 
 /// After how long a process takes the place of one that was killed.

@@ -20,20 +20,32 @@ const LONGEST: Duration = Duration::from_millis(300);
 pub(super) struct Ending {
     since: Instant,
     last_arrival: Instant,
+    /// Since when its end waits for the broker's answer, if it was idle then.
+    ends_idle_since: Option<Instant>,
 }
 
 impl Ending {
     pub(super) fn begin(now: Instant) -> Self {
-        Self { since: now, last_arrival: now }
+        Self { since: now, last_arrival: now, ends_idle_since: None }
     }
 
     pub(super) fn arrived(&mut self, now: Instant) {
-        self.last_arrival = now;
+        (self.last_arrival, self.ends_idle_since) = (now, None);
     }
 
-    /// Whether nothing can be on its way any more.
-    pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.last_arrival + IDLE <= now
+    /// When the subscription may end if nothing else comes; `None` if it ends now.
+    pub(super) fn wait_until(&mut self, now: Instant) -> Option<Instant> {
+        let until = self.may_end_at();
+        if now < until {
+            return Some(until);
+        }
+        self.ends_idle_since = Some(now).filter(|now| self.last_arrival + IDLE <= *now);
+        None
+    }
+
+    /// Whether nothing can have been on its way when it ended: the subscription was idle, and the broker has answered at once.
+    pub(super) fn ended_idle(&self, now: Instant) -> bool {
+        self.ends_idle_since.is_some_and(|since| now <= since + IDLE)
     }
 
     /// When the subscription may end if nothing else comes.

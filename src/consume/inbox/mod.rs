@@ -44,7 +44,7 @@
 //! Outside the limits above an innocent message may be parked, with:
 //!
 //! - `immediate` nearer to the limit, or a lower limit: handlers that fail use up the charges that a message could afford;
-//! - more processes than the delivery limit, each with an open window when the first one dies;
+//! - more processes than the delivery limit less `immediate`, each with an open window when the first one dies;
 //! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
 //!   10 s, and for longer the more often it came back, but not forever;
 //! - a broker that is further away: a process may open its window with a fresh message before what came back is delivered;
@@ -90,6 +90,7 @@ pub(crate) struct Inbox<T> {
     isolation: Option<Isolation>,
     /// No suspect starts before this: what was settled last must have reached the broker.
     quiet_until: Option<Instant>,
+    draw: u64,
 }
 
 /// Identifies a queue of this process.
@@ -151,11 +152,12 @@ impl<T> Inbox<T> {
             turn: Turn::new(draw),
             isolation: None,
             quiet_until: None,
+            draw,
         }
     }
 
     pub(crate) fn add(&mut self, rules: Rules) -> QueueIndex {
-        self.queues.push(QueueInbox::new(rules));
+        self.queues.push(QueueInbox::new(rules, self.draw));
         QueueIndex(self.queues.len() - 1)
     }
 
@@ -195,7 +197,7 @@ impl<T> Inbox<T> {
     /// The queue's subscriptions are to end, and fill up until then. `None`: cancel them now. Otherwise ask again at this time, and after
     /// each arrival.
     pub(crate) fn fill_until(&mut self, queue: QueueIndex, now: Instant) -> Option<Instant> {
-        self.queues[queue.0].fill_until(now).filter(|at| *at > now)
+        self.queues[queue.0].fill_until(now)
     }
 
     /// Whether the queue's subscriptions are ending. Nothing of the queue is to be settled until their end is reported.
@@ -387,9 +389,15 @@ impl<T> Inbox<T> {
         rules.hold_limit = rules.hold_limit.min(limit);
     }
 
-    /// All deliveries that are not running, for the shutdown.
+    /// All deliveries that are not running, for the shutdown. From now on none is to wait here.
     pub(crate) fn drain(&mut self, queue: QueueIndex) -> Vec<T> {
+        self.queues[queue.0].is_drained = true;
         self.queues[queue.0].take_all()
+    }
+
+    /// Whether the queue of a started delivery is drained.
+    pub(crate) fn is_drained(&self, ticket: &Ticket) -> bool {
+        self.running.get(&ticket.0).is_some_and(|running| self.queues[running.queue].is_drained)
     }
 
     /// When to call [`start`](Self::start), [`window`](Self::window) and [`take_late`](Self::take_late) again even if nothing

@@ -40,6 +40,10 @@ pub(super) struct QueueInbox<T> {
     lines: Lines<Waiting<T>>,
     /// How many of them are suspects.
     suspects_in_line: usize,
+    /// Nothing waits here any more: the service is stopping, and all has gone back.
+    pub(super) is_drained: bool,
+    /// A random number of this process.
+    draw: u64,
 }
 
 /// A delivery that waits for a handler, for its first attempt or for another.
@@ -73,7 +77,7 @@ struct Subscription {
 }
 
 impl<T> QueueInbox<T> {
-    pub(super) fn new(rules: Rules) -> Self {
+    pub(super) fn new(rules: Rules, draw: u64) -> Self {
         Self {
             rules: Rules { hold_limit: rules.hold_limit.min(LONGEST_HOLD_LIMIT), ..rules },
             plain: VecDeque::new(),
@@ -90,6 +94,8 @@ impl<T> QueueInbox<T> {
             requeued: Requeued::default(),
             lines: Lines::new(),
             suspects_in_line: 0,
+            is_drained: false,
+            draw,
         }
     }
 
@@ -98,7 +104,7 @@ impl<T> QueueInbox<T> {
             self.subscription.prefetch = prefetch;
             return;
         }
-        if prefetch == 0 && self.ending.is_none_or(|ending| !ending.is_idle(now)) {
+        if prefetch == 0 && self.ending.is_none_or(|ending| !ending.ended_idle(now)) {
             // What was on its way to the subscription comes back, and 3.10 and 4.0 count it. Nothing was, if nothing had come for a while.
             let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
             self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
@@ -109,9 +115,9 @@ impl<T> QueueInbox<T> {
 
     /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None` if it is full.
     pub(super) fn fill_until(&mut self, now: Instant) -> Option<Instant> {
-        let ending = self.ending.get_or_insert_with(|| Ending::begin(now));
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
-        (!is_full).then(|| ending.may_end_at())
+        let ending = self.ending.get_or_insert_with(|| Ending::begin(now));
+        if is_full { None } else { ending.wait_until(now) }
     }
 
     /// Until when suspects of an ordered queue wait for the rest of its window: which line runs first depends on all of them.
@@ -242,8 +248,14 @@ impl<T> QueueInbox<T> {
     where
         T: Fingerprint,
     {
-        let count = waiting.redeliveries.count;
-        Rank::new(self.rules.delivery_limit, count, waiting.item.fingerprint(), number)
+        // Without a count, the order could not change from life to life. It follows from the process then.
+        let fingerprint = if self.rules.counts_deliveries { waiting.item.fingerprint() } else { number ^ self.draw };
+        Rank::new(self.headroom(waiting.redeliveries.count), fingerprint, number)
+    }
+
+    /// How many more charges a message that came back this often can afford.
+    fn headroom(&self, count: u32) -> u32 {
+        self.rules.delivery_limit.saturating_sub(count)
     }
 
     pub(super) fn is_fresh(&self) -> bool {
@@ -294,7 +306,7 @@ impl<T> QueueInbox<T> {
 
     pub(super) fn first_suspect(&self) -> Option<Rank> {
         if let Some((place, count)) = self.suspect_in_line() {
-            return Some(Rank::new(self.rules.delivery_limit, count, place.key, 0));
+            return Some(Rank::new(self.headroom(count), place.key, 0));
         }
         self.suspects.first_key_value().map(|(rank, _)| *rank)
     }
@@ -349,6 +361,8 @@ impl<T> QueueInbox<T> {
         self.due.clear();
         self.held.clear();
         self.suspects.clear();
+        // Whatever an unanswered cancel was to end may have been on its way.
+        self.ending = None;
         self.orphans += std::mem::take(&mut self.running);
         self.subscribe(0, now);
     }

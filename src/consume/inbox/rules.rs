@@ -22,6 +22,8 @@ pub(crate) struct Rules {
     pub(crate) handler_timeout: Duration,
     /// Whether messages with the same key run in order, one at a time.
     pub(crate) is_ordered: bool,
+    /// Whether the broker counts the deliveries of a message.
+    pub(crate) counts_deliveries: bool,
 }
 
 impl Rules {
@@ -51,6 +53,7 @@ impl Rules {
             immediate: config.policy.immediate,
             hold_limit,
             handler_timeout: config.handler_timeout,
+            counts_deliveries: config.counts_deliveries,
         }
     }
 

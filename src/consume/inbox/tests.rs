@@ -23,6 +23,7 @@ const RULES: Rules = Rules {
     hold_limit: Duration::from_secs(900),
     handler_timeout: Duration::from_secs(60),
     is_ordered: false,
+    counts_deliveries: true,
 };
 
 impl Fingerprint for u64 {

@@ -91,9 +91,10 @@ impl Checker<'_> {
     pub(super) fn is_of_poison(&self) -> bool {
         let Scenario { faults, conditions, queues, messages, .. } = self.scenario;
         let is_near = is_near(conditions);
+        let processes = u32::try_from(self.scenario.processes).unwrap_or(u32::MAX);
         let is_within = |queue: &QueuePlan| {
             queue.delivery_limit >= 5
-                && queue.immediate + 3 <= queue.delivery_limit
+                && queue.immediate + processes.max(3) <= queue.delivery_limit
                 && (queue.strategy != WaitStrategy::InProcess || queue.order.is_kept() && queue.delivery_limit >= 6)
         };
         let is_ordered = queues.iter().any(|queue| queue.order.is_kept());

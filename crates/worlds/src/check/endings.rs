@@ -48,11 +48,13 @@ impl Checker<'_> {
                 format!("message {message} (confirmed: {is_confirmed}) ended nowhere; its attempts: {endings:?}");
             self.broken(at, Promise::NothingIsLost, what);
         }
-        let disruptions = self.unconfirmed.get(&message).copied().unwrap_or(0) + self.disruptions(outcome);
-        if ends > 1 + disruptions {
+        // What was published again may have been stored each time, and each fault may double each of these.
+        let published = 1 + self.unconfirmed.get(&message).copied().unwrap_or(0);
+        let disruptions = self.disruptions(outcome);
+        if ends > published * (1 + disruptions) {
             let what = format!(
                 "message {message} was handled {handled} times, discarded {discarded} times and is left {left} times; \
-                 {disruptions} faults allow for duplicates"
+                 it was published {published} times, and {disruptions} faults allow for duplicates"
             );
             self.broken(at, Promise::DuplicatesHaveACause, what);
         }

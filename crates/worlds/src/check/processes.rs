@@ -16,15 +16,15 @@ impl Checker<'_> {
         life.has_ended = true;
         let asked_to_stop = life.asked_to_stop;
         match asked_to_stop {
-            // It does not start if its queues are deleted meanwhile.
-            None if result.is_err() && self.deletes_queues_around(at) => {}
-            None => {
-                let what = format!("{process:?} stopped by itself: {result:?}");
-                self.broken(at, Promise::EverythingEnds, what);
-            }
             Some(asked) if at > asked + self.scenario.grace + Duration::from_secs(1) => {
                 let what = format!("{process:?} was asked to stop at {asked:.3?}, and took longer than its grace time");
                 self.broken(at, Promise::StopsEnd, what);
+            }
+            // It does not start if its queues are deleted meanwhile.
+            _ if result.is_err() && self.deletes_queues_around(at) => {}
+            None => {
+                let what = format!("{process:?} stopped by itself: {result:?}");
+                self.broken(at, Promise::EverythingEnds, what);
             }
             Some(_) => {
                 if let Err(error) = result {

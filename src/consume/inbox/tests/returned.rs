@@ -95,6 +95,24 @@ fn what_comes_back_after_an_idle_subscription_ended_is_suspect() {
     assert!(inbox.queues[0].has_suspects());
 }
 
+/// The broker may deliver until it has read the cancel.
+#[test]
+fn what_comes_back_after_a_cancel_that_was_answered_late_or_not_at_all_is_not_suspect() {
+    let end = |end: &dyn Fn(&mut Inbox<u64>, QueueIndex, Instant)| {
+        let (mut inbox, now) = (Inbox::new(0), Instant::now());
+        let queue = inbox.add(Rules { immediate: 0, ..RULES });
+        prove(&mut inbox, queue, 40, now);
+        inbox.subscribed(queue, 10, now);
+        let until = inbox.fill_until(queue, now).expect("it is not full");
+        assert_eq!(inbox.fill_until(queue, until), None);
+        end(&mut inbox, queue, until + seconds(30));
+        inbox.arrive(queue, Some(1), until + seconds(30), 1);
+        inbox.queues[0].has_suspects()
+    };
+    assert!(!end(&|inbox, queue, now| inbox.subscribed(queue, 0, now)));
+    assert!(!end(&|inbox, queue, now| inbox.lost(queue, now)));
+}
+
 #[test]
 fn what_a_handler_of_this_process_gave_back_is_no_suspect_whatever_its_headroom() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());

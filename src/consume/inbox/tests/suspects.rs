@@ -144,6 +144,20 @@ fn of_two_equal_suspects_the_other_runs_first_in_the_next_life() {
     assert_ne!(first_of_two(5), first_of_two(6));
 }
 
+/// As of a classic queue.
+#[test]
+fn without_a_count_equal_suspects_run_in_another_order_in_each_process() {
+    let first_of_two = |draw| {
+        let (mut inbox, now) = (Inbox::new(draw), Instant::now());
+        let queue = inbox.add(Rules { counts_deliveries: false, immediate: 0, ..RULES });
+        inbox.arrive(queue, None, now, 1);
+        inbox.arrive(queue, None, now, 2);
+        started(&mut inbox, now).1
+    };
+    let firsts = (0..20).map(first_of_two).collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(firsts.len(), 2, "either may be first");
+}
+
 #[test]
 fn a_suspect_near_its_limit_keeps_the_process_to_itself_until_the_hold_limit() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
