@@ -90,7 +90,7 @@ impl Intake {
 
     /// The queue's channel is gone: what has not started is dropped, and what is running blocks nothing any more.
     pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex) {
-        self.change(|inbox, now| inbox.lost(queue, now));
+        self.change(|inbox, _| inbox.lost(queue));
     }
 
     /// A delivery has ended the connection, and comes again.

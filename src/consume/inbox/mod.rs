@@ -349,7 +349,7 @@ impl<T> Inbox<T> {
 
     /// The queue's channel is gone: what has not started is forgotten, and what is running only takes its slot, until its handler ends. The
     /// broker has it all again.
-    pub(crate) fn lost(&mut self, queue: QueueIndex, now: Instant) {
+    pub(crate) fn lost(&mut self, queue: QueueIndex) {
         self.isolation = self
             .isolation
             .take()
@@ -358,7 +358,7 @@ impl<T> Inbox<T> {
         let numbers = self.running.iter().filter(|(_, of)| of.queue == queue.0).map(|(number, _)| (*number, queue.0));
         self.orphans.extend(numbers);
         self.running.retain(|_, running| running.queue != queue.0);
-        self.queues[queue.0].lose(lost, now);
+        self.queues[queue.0].lose(lost);
     }
 
     /// A delivery that never arrives here ends the connection each time, and charges what the process holds beside it. So what was proven

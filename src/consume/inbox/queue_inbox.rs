@@ -100,12 +100,18 @@ impl<T> QueueInbox<T> {
     }
 
     pub(super) fn subscribe(&mut self, prefetch: u16, now: Instant) {
+        let ended_idle = self.ending.is_some_and(|ending| ending.ended_idle(now));
+        self.replace_subscription(prefetch, !ended_idle);
+    }
+
+    /// `may_lose`: whether deliveries may have been on their way to the subscription.
+    fn replace_subscription(&mut self, prefetch: u16, may_lose: bool) {
         if self.is_subscribed() && prefetch > self.subscription.prefetch {
             self.subscription.prefetch = prefetch;
             return;
         }
-        if prefetch == 0 && self.ending.is_none_or(|ending| !ending.ended_idle(now)) {
-            // What was on its way to the subscription comes back, and 3.10 and 4.0 count it. Nothing was, if nothing had come for a while.
+        if prefetch == 0 && may_lose {
+            // They come back, and 3.10 and 4.0 count them.
             let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
             self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
         }
@@ -248,7 +254,7 @@ impl<T> QueueInbox<T> {
     where
         T: Fingerprint,
     {
-        // Without a count, the order could not change from life to life. It follows from the process then.
+        // Without a count, the order could not change from life to life, so it follows from the process.
         let fingerprint = if self.rules.counts_deliveries { waiting.item.fingerprint() } else { number ^ self.draw };
         Rank::new(self.headroom(waiting.redeliveries.count), fingerprint, number)
     }
@@ -350,7 +356,7 @@ impl<T> QueueInbox<T> {
     }
 
     /// The channel is gone. `running`: how often each started message came back.
-    pub(super) fn lose(&mut self, running: Vec<Redeliveries>, now: Instant) {
+    pub(super) fn lose(&mut self, running: Vec<Redeliveries>) {
         let held = self.held.values().map(|held| &held.waiting);
         let waiting = self.plain.iter().chain(&self.due).chain(self.suspects.values()).chain(held);
         let in_line = self.lines.take_all();
@@ -361,10 +367,8 @@ impl<T> QueueInbox<T> {
         self.due.clear();
         self.held.clear();
         self.suspects.clear();
-        // Whatever an unanswered cancel was to end may have been on its way.
-        self.ending = None;
         self.orphans += std::mem::take(&mut self.running);
-        self.subscribe(0, now);
+        self.replace_subscription(0, true);
     }
 
     pub(super) fn take_all(&mut self) -> Vec<T> {

@@ -137,7 +137,7 @@ proptest! {
                     }
                 },
                 Call::Lose(queue) => {
-                    inbox.lost(queues[queue], now);
+                    inbox.lost(queues[queue]);
                     fates.values_mut().filter(|fate| **fate == Fate::Waiting(queue)).for_each(|fate| *fate = Fate::Lost);
                     running.iter_mut().filter(|(of, ..)| *of == queue).for_each(|(_, _, counts, _)| *counts = false);
                 }
@@ -164,7 +164,7 @@ proptest! {
         let mut open = [false; 3];
         for _ in 0..10_000 {
             if inbox.is_overdue(queues[2], now) {
-                inbox.lost(queues[2], now);
+                inbox.lost(queues[2]);
                 fates.values_mut().filter(|fate| **fate == Fate::Waiting(2)).for_each(|fate| *fate = Fate::Lost);
             }
             for queue in &queues {

@@ -19,7 +19,7 @@ fn what_is_held_takes_no_slot_and_runs_first_when_it_is_due() {
     inbox.finish(ticket, due);
     let (ticket, item) = started(&mut inbox, due);
     assert_eq!(item, 0, "what is due comes before what is not");
-    inbox.lost(queue, due);
+    inbox.lost(queue);
     assert_eq!(inbox.hold(ticket, item, due, due), Some(0), "the broker has it again");
     assert!(inbox.start(due + seconds(9)).is_none());
 }

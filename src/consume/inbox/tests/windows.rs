@@ -39,7 +39,7 @@ fn after_a_delivery_that_ended_the_connection_one_message_is_taken_at_a_time_unt
     let queue = inbox.add(RULES);
     prove(&mut inbox, queue, 2000, now);
     assert_eq!(inbox.window(queue, now), 100);
-    inbox.lost(queue, now);
+    inbox.lost(queue);
     inbox.doubt();
     assert_eq!(widths(&mut inbox, queue, now), [1, 2, 40, 100]);
 }
