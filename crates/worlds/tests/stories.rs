@@ -152,7 +152,7 @@ fn while_subscriptions_end_the_broker_counts_nothing_but_attempts() {
     }
 }
 
-/// 3.10 goes on refusing on the channel on which it has refused.
+/// Then 3.10 goes on refusing on the channel on which it has refused.
 #[test]
 fn a_copy_that_a_full_wait_queue_refuses_is_stored_soon_after_the_limit_of_the_queue_is_gone() {
     for version in VERSIONS {

@@ -11,7 +11,7 @@ use crate::publish::outbox::{CopyId, LaneId};
 impl Outbox {
     /// The broker refused this copy. False when the copy was not on that lane.
     ///
-    /// It is sent again on a lane of its own: 3.10 goes on refusing on an old channel after the queue has room.
+    /// It is sent again on a lane of its own: if the limit of the queue is removed, 3.10 goes on refusing on an old channel.
     pub(super) fn refused(&mut self, lane: LaneId, id: CopyId, trouble: Trouble) -> bool {
         let Some(state) = self.copies.get_mut(&id) else { return false };
         let (exchange, send) = (state.exchange, state.last_send);

@@ -13,7 +13,7 @@ pub(super) struct Exchange {
     pub(super) lane: Option<LaneId>,
     pub(super) is_open: bool,
     pub(super) in_flight: BTreeSet<CopyId>,
-    /// A full queue has refused a copy on the lane. 3.10 goes on refusing on it when the queue has room again.
+    /// A full queue has refused a copy on the lane. 3.10 goes on refusing on it if the limit of the queue is removed.
     pub(super) has_refused: bool,
     /// What is to be sent on the lane, in the order in which it was submitted.
     pub(super) queue: BTreeSet<CopyId>,

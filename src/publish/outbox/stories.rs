@@ -204,7 +204,7 @@ fn a_nacked_copy_is_tried_alone_after_a_pause_that_doubles_and_the_others_go_on(
     assert_eq!(story.reports.last(), Some(&Report::Recovered { exchange: "x".to_owned() }));
 }
 
-/// 3.10 goes on refusing on the old one.
+/// 3.10 goes on refusing on the old one if the limit of the queue is removed.
 #[test]
 fn after_a_full_queue_has_room_again_the_lane_of_its_exchange_is_replaced_once_nothing_is_under_way_on_it() {
     let mut story = Story::begin();
