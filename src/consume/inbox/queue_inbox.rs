@@ -34,7 +34,7 @@ pub(super) struct QueueInbox<T> {
     /// Its last delivery was new, or is known to have come back with a lost channel.
     is_fresh: bool,
     /// What a lost channel held, and what an ended subscription may have been about to bring, with the counts that it will have.
-    returning: Vec<Redeliveries>,
+    pub(super) returning: Vec<Redeliveries>,
     requeued: Requeued,
     /// What is not settled, if the queue is ordered: then nothing is in `plain`, `suspects`, `held` and `due`.
     lines: Lines<Waiting<T>>,
@@ -113,7 +113,9 @@ impl<T> QueueInbox<T> {
         if prefetch == 0 && may_lose {
             // They come back, and 3.10 and 4.0 count them.
             let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
-            self.returning.extend(std::iter::repeat_n(Redeliveries::default().and_excused(), room));
+            let expected = Redeliveries::default().and_excused();
+            let known = self.returning.iter().filter(|returning| **returning == expected).count();
+            self.returning.extend(std::iter::repeat_n(expected, room.saturating_sub(known)));
         }
         self.subscription = Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
         (self.ending, self.filling) = (None, None);
@@ -256,12 +258,7 @@ impl<T> QueueInbox<T> {
     {
         // Without a count, the order could not change from life to life, so it follows from the process.
         let fingerprint = if self.rules.counts_deliveries { waiting.item.fingerprint() } else { number ^ self.draw };
-        Rank::new(self.headroom(waiting.redeliveries.count), fingerprint, number)
-    }
-
-    /// How many more charges a message that came back this often can afford.
-    fn headroom(&self, count: u32) -> u32 {
-        self.rules.delivery_limit.saturating_sub(count)
+        Rank::new(self.rules.delivery_limit, waiting.redeliveries.count, fingerprint, number)
     }
 
     pub(super) fn is_fresh(&self) -> bool {
@@ -296,7 +293,8 @@ impl<T> QueueInbox<T> {
             return None;
         }
         let suspects = || self.lines.heads().filter(|(_, waiting)| waiting.standing != Standing::Plain);
-        let is_downwards = suspects().map(|(_, waiting)| waiting.redeliveries.count).max()? % 2 == 1;
+        let most = suspects().map(|(_, waiting)| waiting.redeliveries.count).max()?;
+        let is_downwards = if self.rules.counts_deliveries { most % 2 == 1 } else { self.draw % 2 == 1 };
         let first = suspects().min_by_key(|(place, _)| if is_downwards { u64::MAX - place.key } else { place.key });
         first.map(|(place, waiting)| (place, waiting.redeliveries.count))
     }
@@ -312,7 +310,7 @@ impl<T> QueueInbox<T> {
 
     pub(super) fn first_suspect(&self) -> Option<Rank> {
         if let Some((place, count)) = self.suspect_in_line() {
-            return Some(Rank::new(self.headroom(count), place.key, 0));
+            return Some(Rank::new(self.rules.delivery_limit, count, place.key, 0));
         }
         self.suspects.first_key_value().map(|(rank, _)| *rank)
     }

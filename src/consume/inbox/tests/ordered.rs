@@ -41,6 +41,18 @@ fn after_two_crashes_only_the_line_of_the_message_that_kills_is_left_of_an_order
 }
 
 #[test]
+fn without_a_count_the_order_of_suspect_lines_depends_on_the_process() {
+    let first = |draw| {
+        let (mut inbox, now) = (Inbox::new(draw), Instant::now());
+        let queue = inbox.add(Rules { is_ordered: true, counts_deliveries: false, immediate: 0, prefetch: 3, ..RULES });
+        inbox.subscribed(queue, 3, now);
+        (0..3).for_each(|item| inbox.arrive(queue, None, now, item));
+        started(&mut inbox, now).1
+    };
+    assert_eq!([first(0), first(1)], [0, 2]);
+}
+
+#[test]
 fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let (ordered, other) = (inbox.add(Rules { is_ordered: true, ..RULES }), inbox.add(RULES));

@@ -95,6 +95,17 @@ fn what_comes_back_after_an_idle_subscription_ended_is_suspect() {
     assert!(inbox.queues[0].has_suspects());
 }
 
+#[test]
+fn however_often_subscriptions_end_no_more_is_excused_than_one_of_them_could_bring() {
+    let (mut inbox, now) = (Inbox::<u64>::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    for prefetch in [10, 4, 10, 7] {
+        inbox.subscribed(queue, prefetch, now);
+        inbox.subscribed(queue, 0, now);
+    }
+    assert_eq!(inbox.queues[0].returning.len(), 10);
+}
+
 /// The broker may deliver until it has read the cancel.
 #[test]
 fn what_comes_back_after_a_cancel_that_was_answered_late_or_not_at_all_is_not_suspect() {
