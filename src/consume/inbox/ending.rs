@@ -43,7 +43,8 @@ impl Ending {
         None
     }
 
-    /// Whether nothing can have been on its way when it ended: the subscription was idle, and the broker has answered at once.
+    /// Whether hardly anything was on its way when it ended: the subscription was idle, and the broker has answered at once. What was, though, is
+    /// suspect when it comes back.
     pub(super) fn ended_idle(&self, now: Instant) -> bool {
         self.ends_idle_since.is_some_and(|since| now <= since + IDLE)
     }

@@ -104,13 +104,13 @@ impl<T> QueueInbox<T> {
         self.replace_subscription(prefetch, !ended_idle);
     }
 
-    /// `may_lose`: whether deliveries may have been on their way to the subscription.
-    fn replace_subscription(&mut self, prefetch: u16, may_lose: bool) {
+    /// `more_may_come`: whether deliveries may have been on their way to a subscription that ends.
+    fn replace_subscription(&mut self, prefetch: u16, more_may_come: bool) {
         if self.is_subscribed() && prefetch > self.subscription.prefetch {
             self.subscription.prefetch = prefetch;
             return;
         }
-        if prefetch == 0 && may_lose {
+        if prefetch == 0 && more_may_come {
             // They come back, and 3.10 and 4.0 count them.
             let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
             let expected = Redeliveries::default().and_excused();
