@@ -12,10 +12,13 @@ use crate::topology::COUNTED;
 
 const PAGE: &str = include_str!("../../../operator/src/docs/scripting.md");
 
-/// The rows of one command's table: a key's path, split at each step, and the type that the page gives it.
+/// The rows of a section's table: a key's path, split at each step, and the type that the page gives it.
 type Rows = Vec<(Vec<String>, String)>;
 
-/// The page's tables, and which of their rows a command has printed.
+/// The page's sections by their titles: commands, and objects that several of them print.
+type Sections = BTreeMap<&'static str, &'static str>;
+
+/// The commands' tables, and which of their rows a command has printed.
 struct Page {
     tables: BTreeMap<String, Rows>,
     printed: BTreeSet<(String, Vec<String>)>,
@@ -25,32 +28,29 @@ struct Page {
 
 impl Page {
     fn new() -> Self {
-        let (mut tables, mut all_same): (BTreeMap<String, Rows>, _) = (BTreeMap::new(), BTreeSet::new());
-        for section in PAGE.split("\n### ").skip(1) {
-            let (title, text) = section.split_once('\n').unwrap();
-            let rows = text.lines().filter(|line| line.starts_with("| `"));
-            let mut rows: Rows = rows
-                .map(|line| {
-                    let mut cells = line.trim_matches('|').split(" | ");
-                    let (key, kind) = (cells.next().unwrap().trim().trim_matches('`'), cells.next().unwrap());
-                    let steps = key.replace("[]", ".[]");
-                    (steps.trim_start_matches('.').split('.').map(str::to_owned).collect(), kind.trim().to_owned())
-                })
-                .collect();
-            if let Some(same) = text.lines().find_map(|line| line.strip_prefix("The keys are those of `")) {
-                rows.clone_from(&tables[same.trim_end_matches("`.")]);
-                all_same.insert(title.to_owned());
+        let mut page = Self { tables: BTreeMap::new(), printed: BTreeSet::new(), same: BTreeSet::new() };
+        let sections = PAGE.split("\n### ").skip(1).map(|section| section.split_once('\n').unwrap());
+        let sections: Sections = sections.map(|(title, text)| (title.trim_matches('`'), text)).collect();
+        for (title, text) in &sections {
+            if !title.starts_with("rehop ") {
+                // No command would be compared with the keys of an object to which nothing links.
+                assert!(PAGE.contains(&format!("[{title}](#{title})")), "nothing links to {title}");
+                continue;
             }
-            assert!(!rows.is_empty(), "{title}");
-            tables.insert(title.to_owned(), rows);
+            let rows = rows_of(title, &sections);
+            for other in with_the_same_keys(text) {
+                page.same.insert(other.to_owned());
+                page.tables.insert(other.to_owned(), rows.clone());
+            }
+            page.tables.insert((*title).to_owned(), rows);
         }
-        Self { tables, printed: BTreeSet::new(), same: all_same }
+        page
     }
 
     fn compare(&mut self, title: &str, printed: &Value) {
         let rows = self.tables.get(title).unwrap_or_else(|| panic!("the page has no {title}")).clone();
         self.look(title, &rows, &mut Vec::new(), printed);
-        for (path, kind) in rows.iter().filter(|(_, kind)| !kind.ends_with("may be absent")) {
+        for (path, kind) in rows.iter().filter(|(_, kind)| !may_be_absent(kind)) {
             assert!(has(printed, path), "{title}: {} ({kind}) is missing: {printed}", path.join("."));
         }
     }
@@ -60,15 +60,20 @@ impl Page {
         let row = rows.iter().find(|(steps, _)| fits(steps, path));
         if let Some((steps, kind)) = row {
             self.printed.insert((title.to_owned(), steps.clone()));
-            let (kind, is_optional) = kind.split_once(", ").map_or((kind.as_str(), false), |(kind, _)| (kind, true));
+            let (kind, alternative) = kind.split_once('/').unwrap_or((kind.as_str(), ""));
             let fits = match kind {
                 "string" => value.is_string(),
-                "number" | "time" => value.is_number(),
-                "true or false" => value.is_boolean(),
+                "number" | "count" | "time" => value.is_number(),
+                "boolean" => value.is_boolean(),
                 "any" => true,
                 other => panic!("{title}: no such type as {other}"),
             };
-            assert!(fits || (is_optional && value.is_null()), "{title}: {} is no {kind}: {value}", path.join("."));
+            let may_be_null = match alternative {
+                "null" => true,
+                "" | "absent" => false,
+                other => panic!("{title}: no such alternative as {other}"),
+            };
+            assert!(fits || (may_be_null && value.is_null()), "{title}: {} is no {kind}: {value}", path.join("."));
             if kind != "any"
                 || !value.is_object()
                 || !rows.iter().any(|(longer, _)| longer.len() > steps.len() && longer.starts_with(steps))
@@ -94,6 +99,56 @@ impl Page {
             _ => assert!(row.is_some(), "{title}: the page does not have {}: {value}", path.join(".")),
         }
     }
+}
+
+/// The rows of a section. A row whose type links to an object stands for one row for each of the object's keys.
+fn rows_of(title: &str, sections: &Sections) -> Rows {
+    let text = sections.get(title).unwrap_or_else(|| panic!("the page has no {title}"));
+    let mut rows = included(text).map_or_else(Rows::new, |included| rows_of(included, sections));
+    for line in text.lines().filter(|line| line.starts_with("| `")) {
+        let mut cells = line.trim_matches('|').split(" | ").map(str::trim);
+        let (keys, kind) = (cells.next().unwrap(), cells.next().unwrap());
+        for key in keys.split(", ") {
+            let steps = key.trim_matches('`').replace("[]", ".[]");
+            let path: Vec<String> = steps.trim_start_matches('.').split('.').map(str::to_owned).collect();
+            match linked(kind) {
+                Some(object) => {
+                    for (rest, kind) in rows_of(object, sections) {
+                        rows.push((path.iter().chain(&rest).cloned().collect(), kind));
+                    }
+                }
+                None => rows.push((path, kind.to_owned())),
+            }
+        }
+    }
+    assert!(!rows.is_empty(), "{title}");
+    rows
+}
+
+/// The section whose keys this one has besides its own.
+fn included(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let rest = line.strip_prefix("The keys are those of ")?;
+        linked(&rest[..=rest.find(')')?])
+    })
+}
+
+/// The other commands that print the keys of this section.
+fn with_the_same_keys(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("The same keys: "));
+    lines.flat_map(|line| line.trim_end_matches('.').split(", ")).map(|command| command.trim_matches('`'))
+}
+
+/// The section that a link such as `[message](#message)` leads to.
+fn linked(text: &str) -> Option<&str> {
+    let (name, target) = text.strip_prefix('[')?.strip_suffix(')')?.split_once("](#")?;
+    let name = name.trim_matches('`');
+    assert_eq!(target, name.replace(' ', "-"), "the link to {name} is broken");
+    Some(name)
+}
+
+fn may_be_absent(kind: &str) -> bool {
+    kind.ends_with("/absent")
 }
 
 /// Whether a path is that of a row, in which `<queue>` stands for any key.
@@ -192,7 +247,7 @@ async fn the_page_about_scripts_lists_all_keys_that_the_tool_prints() {
         .filter(|(title, (path, kind))| {
             // A map or an array of texts may be empty each time.
             let is_content = path.last().is_some_and(|last| last.starts_with('<') || last == "[]");
-            !kind.ends_with("may be absent") && !is_content && !page.printed.contains(&((*title).clone(), path.clone()))
+            !may_be_absent(kind) && !is_content && !page.printed.contains(&((*title).clone(), path.clone()))
         })
         .map(|(title, (path, _))| format!("{title}: {}", path.join(".")))
         .collect();
