@@ -7,7 +7,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Fuse};
 use serde::de::DeserializeOwned;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
@@ -151,8 +152,7 @@ impl Service {
         ));
         let retried = instruments.clone();
         let retried = move |exchange: &str| retried.publish_retried(exchange);
-        let (publisher, publishing_task) =
-            CopyPublisher::start(publishing.clone(), keeper.clone(), &exchanges, retried);
+        let (publisher, publishing_task) = CopyPublisher::start(publishing.clone(), keeper.clone(), exchanges, retried);
         let receipts = Receipts::start(publishing.clone(), &names.report())?;
         let ack_timeout = settings.broker.consumer_timeout;
         let (intake, indexes) =
@@ -235,7 +235,7 @@ fn plan(resolved: &Resolved, names: &Names, consumers: Vec<AnyConsumer>) -> Resu
 /// tasks it would hang.
 async fn supervise(
     workers: &mut JoinSet<Result<(), Error>>,
-    publishing_task: JoinHandle<()>,
+    publishing_task: AbortOnDropHandle<()>,
     shutdown: &Shutdown,
     requested: &mut Fuse<BoxFuture<'static, ()>>,
     intake: &Intake,
@@ -279,7 +279,7 @@ mod tests {
     async fn a_panic_of_the_publishing_task_ends_the_service() {
         let mut workers = JoinSet::new();
         workers.spawn(std::future::pending());
-        let publishing_task = tokio::spawn(async { panic!("a fault of rehop's own") });
+        let publishing_task = AbortOnDropHandle::new(tokio::spawn(async { panic!("a fault of rehop's own") }));
         let shutdown = Shutdown::new(std::time::Duration::from_secs(30));
         let (intake, _) = Intake::new(shutdown.clone(), []);
         let mut never = std::future::pending().boxed().fuse();

@@ -1,16 +1,18 @@
 //! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up by its caller.
 //!
-//! [`outbox`] decides, without a broker; [`task`] does what it says and tells it what happened; a [lane](crate::broker::lane) is one channel;
-//! [`copy_publisher`] is the handle.
+//! [`copy_publisher`] is the flow of one copy; [`retries`] decides what the broker's answers mean for it, without I/O; an [`exchange`] knows whether
+//! it takes copies; a [`running_lane`] is one channel, and a [`session`] one connection.
 //! Messages that a service publishes itself are not copies: nothing has to be acked after them, so [`crate::Publisher`] reports at
 //! once what the broker does not take.
 
 mod copy_publisher;
-mod outbox;
-mod report;
-mod request;
+mod exchange;
+mod retries;
+mod running_lane;
 mod session;
-mod task;
+#[cfg(test)]
+mod tests;
+mod trouble;
 
 pub(crate) use copy_publisher::CopyPublisher;
 

@@ -23,6 +23,8 @@ pub(crate) enum Trouble {
     Unconfirmed,
     /// A property or a size that the broker does not accept.
     Malformed,
+    /// No channel can be opened for it.
+    NoChannel,
     /// Something else closed the channel.
     Closed,
 }

@@ -29,10 +29,6 @@ use crate::wire::names::BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyId(pub u64);
 
-/// A confirming channel. No number is used twice, so news of a lane that is gone is told from news of its successor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LaneId(pub u64);
-
 /// A confirming channel with the copies that are under way on it.
 pub struct Lane {
     pub channel: Arc<dyn Channel>,
@@ -41,7 +37,6 @@ pub struct Lane {
 
 /// How the publishing of one copy ended.
 pub struct PublishResult {
-    pub lane: LaneId,
     pub id: CopyId,
     pub result: lapin::Result<Confirmation>,
 }
@@ -59,26 +54,16 @@ impl Lane {
     }
 
     /// The returned future sends the copy when it is first polled, and ends with its confirm.
-    pub fn send(
-        &mut self,
-        lane: LaneId,
-        id: CopyId,
-        copy: Arc<Outgoing>,
-    ) -> impl Future<Output = PublishResult> + Send + 'static {
+    pub fn send(&mut self, id: CopyId, copy: Arc<Outgoing>) -> impl Future<Output = PublishResult> + Send + 'static {
         self.unanswered.sent(id, copy.clone());
         let channel = self.channel.clone();
-        async move { PublishResult { lane, id, result: publish(&*channel, &copy).await } }
+        async move { PublishResult { id, result: publish(&*channel, &copy).await } }
     }
 
     /// Judges all results that have arrived by now.
-    pub fn sort_results(&mut self, results: Vec<(CopyId, lapin::Result<Confirmation>)>) -> Judgement {
-        let replies = results.into_iter().map(|(id, result)| (id, reply(result))).collect();
+    pub fn sort_results(&mut self, results: Vec<PublishResult>) -> Judgement {
+        let replies = results.into_iter().map(|PublishResult { id, result }| (id, reply(result))).collect();
         self.unanswered.judge(replies, owners)
-    }
-
-    /// Whether every copy sent on it has its result.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.unanswered.is_empty()
     }
 }
 

@@ -19,13 +19,10 @@ use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::client::Connection;
 use rehop::internals::short;
-use rehop::internals::{CopyId, Lane, LaneId, Outgoing, PublishResult};
+use rehop::internals::{CopyId, Lane, Outgoing, PublishResult};
 
 /// How many copies may be under way if nothing else is asked for.
 pub(super) const DEFAULT_IN_FLIGHT: u16 = 100;
-
-/// There is only one lane.
-const LANE: LaneId = LaneId(0);
 
 /// Copies that the broker has not answered yet, on a channel of their own. Each is answered once, unless the broker is silent. A returned one
 /// is recognised by its content, as those of a service are.
@@ -133,7 +130,7 @@ impl<T> UnderWay<T> {
         let outgoing = Outgoing::new(to, key, Bytes::from(body), properties, write);
         self.sent += 1;
         self.bytes += size;
-        self.results.push(self.lane.send(LANE, id, Arc::new(outgoing)).boxed());
+        self.results.push(self.lane.send(id, Arc::new(outgoing)).boxed());
         self.copies.insert(id, Sent { of, exchange, size });
         Ok(())
     }
@@ -145,13 +142,13 @@ impl<T> UnderWay<T> {
             results.push(result);
         }
         let mut answers = Vec::new();
-        for PublishResult { id, result, .. } in &results {
+        for PublishResult { id, result } in &results {
             if let Err(error) = result {
                 let failed = |exchange| Unkept::Failed { exchange, error: error.clone() };
                 answers.extend(self.unkept(*id, failed));
             }
         }
-        let judgement = self.lane.sort_results(results.into_iter().map(|it| (it.id, it.result)).collect());
+        let judgement = self.lane.sort_results(results);
         for id in judgement.confirmed {
             answers.extend(self.take(id).map(|sent| (sent.of, Ok(()))));
         }

@@ -1,0 +1,228 @@
+//! What holds for copies whatever the broker does.
+
+mod model;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use proptest::prelude::*;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::model::{Broker, EXCHANGES, Fate, LATENCY, Mood, Nature, Plan, Scenario, Weather};
+use super::CopyPublisher;
+use super::copy_publisher::TRIALS;
+use crate::broker::connection::Link;
+use crate::broker::dial::dialing;
+use crate::broker::keeper::Keeper;
+use crate::broker::lane::Outgoing;
+use crate::broker::name::short;
+use crate::inputs::models;
+use crate::settings::{BrokerSettings, TopologyMode};
+use crate::topology::Topology;
+
+/// Long enough for everything to end by itself.
+const LONGEST: Duration = Duration::from_secs(2 * 3_600);
+
+/// How publishing ended, and after how long. `None`: it was given up.
+type Ended = Option<(Result<(), ()>, Duration)>;
+
+struct Outcome {
+    ended: Vec<Ended>,
+    fates: Vec<Fate>,
+    opened: usize,
+    most_channels: usize,
+}
+
+/// Plays a scenario in virtual time.
+fn play(scenario: &Scenario) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let _seeded = crate::random::seed(scenario.seed);
+    runtime.block_on(async {
+        let broker = Broker::new(scenario);
+        let ended = dialing(Arc::new(broker.clone()), publish_all(scenario, broker.clone())).await;
+        let state = broker.lock();
+        Outcome { ended, fates: state.fates.clone(), opened: state.opened, most_channels: state.most_channels }
+    })
+}
+
+fn start() -> (CopyPublisher, AbortOnDropHandle<()>) {
+    let settings = BrokerSettings { timeout: Duration::from_secs(2), ..BrokerSettings::default() };
+    let link = |name: &str| Arc::new(Link::new(name.to_owned(), settings.clone()));
+    let keeper = Keeper::new(link("consuming"), TopologyMode::Declare, Topology::default(), Vec::new());
+    CopyPublisher::start(link("publishing"), Arc::new(keeper), ["x0".to_owned()], |_| ())
+}
+
+fn copy(number: usize, exchange: usize) -> Arc<Outgoing> {
+    let (exchange, key, body) = (short(&format!("x{exchange}")).unwrap(), short("key").unwrap(), vec![number as u8]);
+    Arc::new(Outgoing::new(exchange, key, Bytes::from(body), BasicProperties::default(), BasicProperties::default))
+}
+
+async fn publish_all(scenario: &Scenario, broker: Broker) -> Vec<Ended> {
+    let (publisher, _running) = start();
+    let living = tokio::spawn(broker.clone().live());
+    let began = Instant::now();
+    let publishing = scenario.copies.iter().enumerate().map(|(number, plan)| {
+        let (broker, publisher, plan) = (broker.clone(), publisher.clone(), plan.clone());
+        tokio::spawn(async move {
+            let at = began + Duration::from_millis(plan.at);
+            sleep_until(at).await;
+            let limit = plan.withdrawn_after.map_or(LONGEST, Duration::from_millis);
+            broker.lock().fates[number].is_wanted = true;
+            let ended = timeout(limit, publisher.publish(copy(number, plan.exchange))).await;
+            broker.lock().fates[number].is_wanted = false;
+            ended.ok().map(|result| (result.map_err(drop), at.elapsed()))
+        })
+    });
+    let publishing: Vec<_> = publishing.collect();
+    let mut ended = Vec::new();
+    for one in publishing {
+        ended.push(one.await.unwrap());
+    }
+    living.await.unwrap();
+    ended
+}
+
+fn mood() -> impl Strategy<Value = Mood> {
+    prop_oneof![
+        2 => Just(Mood::Open),
+        1 => Just(Mood::Forbidden),
+        1 => Just(Mood::Missing),
+        1 => Just(Mood::Full),
+        1 => Just(Mood::Unroutable),
+        1 => Just(Mood::Slow),
+    ]
+}
+
+/// Mostly within a few seconds, often at the same moment, sometimes within half an hour.
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 0..8_000u64, 3 => prop::sample::select(&[500u64, 1_500, 4_000]), 1 => 0..2_000_000u64]
+}
+
+fn span() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => 1..6_000u64, 1 => 1..1_000_000u64]
+}
+
+fn nature() -> impl Strategy<Value = Nature> {
+    prop_oneof![12 => Just(Nature::Fine), 1 => Just(Nature::Malformed), 1 => Just(Nature::Deadly)]
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    prop_oneof![
+        Just(Weather::Drop),
+        span().prop_map(Weather::Away),
+        span().prop_map(Weather::Block),
+        span().prop_map(Weather::Hang),
+        (1..20_000u64).prop_map(Weather::NoChannels),
+    ]
+}
+
+fn plan(nature: impl Strategy<Value = Nature>) -> impl Strategy<Value = Plan> {
+    (time(), 0..EXCHANGES, nature, prop::option::weighted(0.2, span()))
+        .prop_map(|(at, exchange, nature, withdrawn_after)| Plan { at, exchange, nature, withdrawn_after })
+}
+
+prop_compose! {
+    fn scenario()(
+        seed in any::<u64>(),
+        goes_on_refusing in any::<bool>(),
+        copies in prop::collection::vec(plan(nature()), 1..40),
+        moods in prop::collection::vec((time(), 0..EXCHANGES, mood()), 0..12),
+        weather in prop::collection::vec((time(), weather()), 0..5),
+    ) -> Scenario {
+        Scenario { seed, goes_on_refusing, copies, moods, weather }
+    }
+}
+
+prop_compose! {
+    /// Exchange 0 is well, and so is the connection. The others are not.
+    fn with_a_healthy_exchange()(
+        seed in any::<u64>(),
+        goes_on_refusing in any::<bool>(),
+        mut copies in prop::collection::vec(plan(prop_oneof![6 => Just(Nature::Fine), 1 => Just(Nature::Malformed)]), 1..60),
+        moods in prop::collection::vec((time(), 1..EXCHANGES, mood()), 0..12),
+    ) -> Scenario {
+        for copy in &mut copies {
+            copy.nature = if copy.exchange == 0 { Nature::Fine } else { copy.nature };
+        }
+        Scenario { seed, goes_on_refusing, copies, moods, weather: Vec::new() }
+    }
+}
+
+proptest! {
+    #![proptest_config(models(200))]
+
+    /// The model itself checks, at each send, that somebody waits for the copy, that it is not under way, that it has rested for long enough if it
+    /// was refused, that the broker reads the connection, and that a copy which has broken a connection is sent with nothing beside it.
+    #[test]
+    fn whatever_the_broker_does_each_copy_is_confirmed_in_the_end_and_none_is_multiplied(scenario in scenario()) {
+        let outcome = play(&scenario);
+        for ((plan, ended), fate) in scenario.copies.iter().zip(&outcome.ended).zip(&outcome.fates) {
+            match ended {
+                None => prop_assert!(plan.withdrawn_after.is_some(), "{plan:?} {fate:?}"),
+                Some((Ok(()), _)) => prop_assert!(fate.stored > 0, "{plan:?} {fate:?}"),
+                Some((Err(()), _)) => prop_assert!(plan.nature != Nature::Fine, "{plan:?} {fate:?}"),
+            }
+            prop_assert!(fate.stored <= 1 + fate.excuses, "{plan:?} {fate:?}");
+        }
+        prop_assert!(outcome.most_channels <= EXCHANGES + scenario.copies.len(), "{} channels", outcome.most_channels);
+    }
+
+    #[test]
+    fn a_healthy_copy_waits_for_no_other(scenario in with_a_healthy_exchange()) {
+        let outcome = play(&scenario);
+        // The first copy may have to wait for the connection and its lane.
+        let limit = Duration::from_millis(10 * LATENCY);
+        for (plan, ended) in scenario.copies.iter().zip(&outcome.ended).filter(|(plan, _)| plan.exchange == 0) {
+            prop_assert!(ended.is_none_or(|(_, waited)| waited <= limit), "{ended:?} of {limit:?} {plan:?}");
+        }
+    }
+}
+
+/// Copies to one exchange in good health.
+fn copies(nature: Nature, count: usize) -> Vec<Plan> {
+    vec![Plan { at: 0, exchange: 0, nature, withdrawn_after: None }; count]
+}
+
+#[test]
+fn copies_in_trouble_are_tried_a_few_at_a_time() {
+    let moods = vec![(0, 0, Mood::Full), (60_000, 0, Mood::Open)];
+    let scenario =
+        Scenario { seed: 1, goes_on_refusing: true, copies: copies(Nature::Fine, 200), moods, weather: Vec::new() };
+    let outcome = play(&scenario);
+    assert!(outcome.ended.iter().all(|ended| matches!(ended, Some((Ok(()), _)))));
+    assert!(
+        outcome.most_channels <= 2 * TRIALS + 1,
+        "{} channels, with those that are being closed",
+        outcome.most_channels
+    );
+}
+
+#[test]
+fn one_copy_finds_out_whether_an_exchange_takes_any_again() {
+    let moods = vec![(0, 0, Mood::Missing), (60_000, 0, Mood::Open)];
+    let scenario =
+        Scenario { seed: 1, goes_on_refusing: false, copies: copies(Nature::Fine, 200), moods, weather: Vec::new() };
+    let outcome = play(&scenario);
+    assert!(outcome.ended.iter().all(|ended| matches!(ended, Some((Ok(()), _)))));
+    let sends = outcome.fates.iter().map(|fate| fate.sent).sum::<u32>();
+    assert!(outcome.opened < 100, "{} channels", outcome.opened);
+    assert!(sends < 3 * 200, "{sends} sends of 200 copies: at first, one of them now and then, and in the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_lane_is_one_of_the_publishing_task() {
+    let scenario =
+        Scenario { seed: 1, goes_on_refusing: false, copies: Vec::new(), moods: Vec::new(), weather: Vec::new() };
+    let broker = Broker::new(&scenario);
+    dialing(Arc::new(broker), async {
+        let (publisher, running) = start();
+        // The model has no such copy.
+        let publishing = tokio::spawn(async move { publisher.publish(copy(7, 0)).await });
+        assert!(running.await.unwrap_err().is_panic());
+        publishing.abort();
+    })
+    .await;
+}
