@@ -91,7 +91,7 @@ clients: toolchain broker ## send messages of clients in other languages through
 	@$(VERDICT) 'clients$(if $(CLIENTS), $(CLIENTS))' tests/scripts/clients $(CLIENTS)
 
 # The properties of headers and decisions try about 20,000 random inputs in `make test`; INPUTS_FACTOR times as many are twelve
-# million. Those of `publish` are scripts for a model of a broker and take longer: 400 in `make test`, MODELS_FACTOR times as many
+# million. Those of `publish` are scripts for a model of a broker and take longer: 120 in `make test`, MODELS_FACTOR times as many
 # here. Each property prints how many it tries, and a sum below INPUTS_AT_LEAST is a failure.
 INPUTS_FACTOR := 600
 MODELS_FACTOR := 50

@@ -7,6 +7,7 @@ use lapin::types::{FieldTable, ShortString};
 
 use super::client::{Channel, Connection, Subscription};
 use super::queued::queued;
+use crate::error::is_used_up;
 
 /// Opens a channel that confirms what is published on it.
 ///
@@ -23,6 +24,11 @@ pub async fn open_confirming(connection: &dyn Connection) -> lapin::Result<Arc<d
 /// uses half of what the broker allows or more: the next connection would soon be full, too.
 pub(crate) fn has_lost_numbers(connection: &dyn Connection, in_use: usize) -> bool {
     in_use < usize::from(connection.channel_max()) / 2
+}
+
+/// Whether a connection is to be replaced on which opening a channel has ended with this error. `in_use`: how many channels its owner uses.
+pub(crate) fn is_replaced(connection: &dyn Connection, error: &lapin::Error, in_use: usize) -> bool {
+    is_used_up(error) && has_lost_numbers(connection, in_use)
 }
 
 /// Subscribes. If the future is dropped before the broker has answered, for instance by a time limit, the channel is closed: otherwise the

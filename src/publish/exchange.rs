@@ -1,134 +1,138 @@
-//! An exchange that copies go to: whether it takes any, the lane that carries them, and the trouble that copies have with it.
+//! An exchange that copies go to: whether it takes any, and the lane that carries them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, watch};
 
+use super::publishing_connection::PublishingConnection;
 use super::running_lane::RunningLane;
-use super::session::Session;
 use super::trouble::Troubles;
-use crate::broker::lane::cause::{Cause, Trouble};
+use crate::broker::connection::pause;
+use crate::broker::lane::cause::Cause;
 use crate::clock;
-use crate::pause::pause;
-use crate::random::random;
 
-/// An exchange has a lane of its own, so a 403 or 404 that closes the lane is about this exchange.
+/// An exchange. It has a lane of its own, so a 403 or 404 that closes the lane is about this exchange.
 pub(super) struct Exchange {
     pub(super) name: String,
-    /// Carries every copy in good standing, as many at once as there are.
-    lane: tokio::sync::Mutex<Option<RunningLane>>,
+    pub(super) troubles: Arc<Troubles>,
+    lane: Mutex<Option<RunningLane>>,
     state: watch::Sender<State>,
-    /// While the exchange is in doubt, the copy that finds out whether it takes any holds this.
-    pub(super) finding_out: tokio::sync::Mutex<()>,
-    troubles: Mutex<Troubles>,
+    /// Held by the copy that finds out whether the exchange takes copies again.
+    finding_out: Mutex<()>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct State {
-    /// How often in a row it has shown that it takes no copies. Until it takes one it is in doubt.
-    failures: u32,
-    /// When it did so last, and until when nothing is sent to it.
-    rest: Option<(Instant, Instant)>,
-    /// Something that it routes to, or the exchange itself, is missing.
+    doubt: Option<Doubt>,
+    /// It, or something that it routes to, is missing.
     needs_repair: bool,
     is_under_repair: bool,
 }
 
+/// It has shown that it takes no copies, and no answer has disproved that.
+#[derive(Debug)]
+struct Doubt {
+    /// How often in a row.
+    failures: u32,
+    /// When it did so last.
+    since: Instant,
+    paused_until: Instant,
+}
+
 impl State {
-    fn rests_until(&self) -> Option<Instant> {
-        self.rest.map(|(_, until)| until).filter(|until| clock::now() < *until)
+    fn paused_until(&self) -> Option<Instant> {
+        self.doubt.as_ref().map(|doubt| doubt.paused_until).filter(|until| clock::now() < *until)
     }
 }
 
 impl Exchange {
-    pub(super) fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            lane: tokio::sync::Mutex::default(),
+    pub(super) fn new(name: String) -> Arc<Self> {
+        Arc::new(Self {
+            troubles: Troubles::new(name.clone()),
+            name,
+            lane: Mutex::default(),
             state: watch::Sender::default(),
-            finding_out: tokio::sync::Mutex::default(),
-            troubles: Mutex::default(),
-        }
+            finding_out: Mutex::default(),
+        })
     }
 
-    /// The lane for copies in good standing. All who need it wait while it is opened.
+    /// The lane that its copies share. All who need it wait while it is opened.
     ///
     /// # Errors
     ///
     /// Why it could not be opened.
-    pub(super) async fn lane(&self, session: &Arc<Session>) -> Result<RunningLane, Cause> {
+    pub(super) async fn lane(&self, connection: &Arc<PublishingConnection>) -> Result<RunningLane, Cause> {
         let mut present = self.lane.lock().await;
-        if let Some(lane) = present.as_ref().filter(|lane| lane.serves(session)) {
+        if let Some(lane) = present.as_ref().filter(|lane| lane.serves(connection)) {
             return Ok(lane.clone());
         }
-        let lane = RunningLane::open(session).await?;
+        let lane = RunningLane::open(connection).await?;
         *present = Some(lane.clone());
         Ok(lane)
     }
 
-    /// Copies may be sent to it now.
-    pub(super) fn is_ready(&self) -> bool {
+    /// Whether copies may be sent to it now. `finds_out`: one that finds out whether it takes any.
+    pub(super) fn is_ready(&self, finds_out: bool) -> bool {
         let state = self.state.borrow();
-        !state.is_under_repair && state.rests_until().is_none()
+        !state.is_under_repair && state.paused_until().is_none() && (finds_out || state.doubt.is_none())
     }
 
     /// Returns when copies may be sent to it.
     pub(super) async fn ready(&self) {
-        if self.is_ready() {
-            return;
-        }
         let mut state = self.state.subscribe();
-        while !self.is_ready() {
-            let rests_until = state.borrow_and_update().rests_until();
-            match rests_until {
+        loop {
+            let (paused_until, is_under_repair) = {
+                let state = state.borrow_and_update();
+                (state.paused_until(), state.is_under_repair)
+            };
+            match paused_until {
                 Some(until) => tokio::time::sleep_until(until.into()).await,
-                // The sender lives as long as `self`.
-                // An error would mean that `self` is gone.
-                None => {
-                    let _ = state.changed().await;
-                }
+                // The sender is a field of `self`, so this is no error.
+                None if is_under_repair => drop(state.changed().await),
+                None => return,
             }
         }
     }
 
-    /// Whether one copy at a time finds out if it takes any.
-    pub(super) fn is_doubtful(&self) -> bool {
-        self.state.borrow().failures > 0
+    /// If it is in doubt, returns when it is this copy's turn to find out whether it takes copies again, and the turn.
+    pub(super) async fn find_out(&self) -> Option<MutexGuard<'_, ()>> {
+        let is_doubtful = || self.state.borrow().doubt.is_some();
+        if !is_doubtful() {
+            return None;
+        }
+        // Another one may have found out meanwhile.
+        Some(self.finding_out.lock().await).filter(|_| is_doubtful())
     }
 
-    /// It takes no copies. A rest that is running starts again, but several copies that show this together count once.
-    pub(super) fn takes_none(&self) {
+    /// It has shown that it takes no copies. During a pause this restarts the pause but counts nothing, because several copies show it together.
+    pub(super) fn mark_in_doubt(&self) {
         self.state.send_modify(|state| {
-            let now = clock::now();
-            state.failures = state.failures.saturating_add(u32::from(state.rests_until().is_none()));
-            state.rest = Some((now, now + pause(state.failures - 1, random())));
+            let since = clock::now();
+            let failures = match &state.doubt {
+                Some(doubt) if since < doubt.paused_until => doubt.failures,
+                Some(doubt) => doubt.failures.saturating_add(1),
+                None => 1,
+            };
+            state.doubt = Some(Doubt { failures, since, paused_until: since + pause(failures - 1) });
         });
     }
 
-    /// It has taken a copy that was sent at this time. If it has shown since then that it takes none, this proves nothing.
-    pub(super) fn takes_copies(&self, sent_at: Instant) {
-        if !self.is_doubtful() {
-            return;
-        }
-        self.state.send_if_modified(|state| {
-            let is_over = state.failures > 0 && state.rest.is_none_or(|(since, _)| since < sent_at);
-            if is_over {
-                (state.failures, state.rest) = (0, None);
-            }
-            is_over
-        });
+    /// The broker has answered a copy that was sent at this time. This ends the doubt, unless the exchange has shown since then that it takes no
+    /// copies.
+    pub(super) fn clear_doubt(&self, sent_at: Instant) {
+        self.state.send_if_modified(|state| state.doubt.take_if(|doubt| doubt.since < sent_at).is_some());
     }
 
-    /// A copy was confirmed on a lane of its own. If the lane of the exchange may go on refusing, another takes its place.
+    /// A copy was confirmed on a lane of its own. If the shared lane may go on refusing, another takes its place.
     pub(super) fn renew_lane(&self) {
-        // Otherwise it is being opened.
+        // If the lock is taken, a lane is being opened.
         if let Ok(mut present) = self.lane.try_lock() {
             present.take_if(|lane| lane.has_refused());
         }
     }
 
-    pub(super) fn needs_repair(&self) {
+    pub(super) fn request_repair(&self) {
         self.state.send_modify(|state| state.needs_repair = true);
     }
 
@@ -141,43 +145,5 @@ impl Exchange {
 
     pub(super) fn end_repair(&self) {
         self.state.send_modify(|state| state.is_under_repair = false);
-    }
-
-    /// Logs whether it has recovered.
-    pub(super) fn look(&self) {
-        self.troubles().look(&self.name, clock::now());
-    }
-
-    fn troubles(&self) -> MutexGuard<'_, Troubles> {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How often [`Exchange::look`] is to be called.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// A copy, which is counted as in trouble from its first trouble until this is dropped.
-pub(super) struct InTrouble<'a> {
-    exchange: &'a Exchange,
-    is_counted: bool,
-}
-
-impl<'a> InTrouble<'a> {
-    pub(super) fn not_yet(exchange: &'a Exchange) -> Self {
-        Self { exchange, is_counted: false }
-    }
-
-    /// Logs the trouble if it is new for the exchange. `answer` is what the broker said.
-    pub(super) fn note(&mut self, trouble: Trouble, answer: &str) {
-        let is_first = !std::mem::replace(&mut self.is_counted, true);
-        self.exchange.troubles().note(&self.exchange.name, trouble, answer, is_first);
-    }
-}
-
-impl Drop for InTrouble<'_> {
-    fn drop(&mut self) {
-        if self.is_counted {
-            self.exchange.troubles().one_less(clock::now());
-        }
     }
 }

@@ -1,22 +1,29 @@
 //! Publishes copies. Each is retried until it is confirmed, proves unpublishable, or is given up by its caller.
 //!
-//! [`copy_publisher`] is the flow of one copy; [`retries`] decides what the broker's answers mean for it, without I/O; an [`exchange`] knows whether
-//! it takes copies; a [`running_lane`] is one channel, and a [`session`] one connection.
+//! A *lane* is one confirming channel. Each exchange has one that all its copies share. If the broker closes it over the exchange, the exchange is
+//! *in doubt*: its copies wait, and after a pause one of them finds out whether it takes copies again. A copy that was refused, or that may have
+//! closed its lane, is retried on a lane of its own, after growing pauses, so that it neither delays nor duplicates others. One that may have
+//! broken the connection is sent with nothing beside it.
+//!
+//! [`copy_publisher`] is the flow of one copy; [`retries`] decides what the broker's answers mean for it, without I/O; [`upkeep`] keeps the
+//! connection and the topology.
 //! Messages that a service publishes itself are not copies: nothing has to be acked after them, so [`crate::Publisher`] reports at
 //! once what the broker does not take.
 
 mod copy_publisher;
 mod exchange;
+mod publishing_connection;
 mod retries;
 mod running_lane;
-mod session;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod upkeep;
 
 pub(crate) use copy_publisher::CopyPublisher;
 
-/// The broker rejects this copy however often it is sent.
+/// The broker closes the channel or the connection over this copy each time.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the broker does not accept the copy: {0}")]
 pub(crate) struct Unpublishable(String);

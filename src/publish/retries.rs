@@ -10,11 +10,11 @@ const MAX_CLOSES: u32 = 3;
 pub(super) enum Way {
     /// On the lane of its exchange, with all others.
     #[default]
-    Together,
-    /// On a lane of its own, because the broker did not take it, or it may have closed its lane: so it neither holds up nor multiplies others.
-    Alone,
-    /// The same, with nothing sent beside it: it may have broken the connection.
-    Exclusively,
+    SharedLane,
+    /// On a lane of its own, because the broker did not take it, or it may have closed its lane.
+    OwnLane,
+    /// The same, with nothing sent beside it, because it may have broken the connection.
+    NothingBeside,
 }
 
 /// What is known of a copy.
@@ -26,32 +26,36 @@ pub(super) struct Retries {
     closes: u32,
 }
 
-/// How a send ended without a confirm.
+/// Why a send was not confirmed.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum SendError {
     /// The broker nacked it, as a full queue does.
     Refused,
     /// It found no queue, although each of our exchanges has an alternate exchange that leads to one.
     Returned,
+    /// Its connection or its lane ended before it was sent.
+    NotSent,
     /// Its lane could not be opened.
     NoLane(Cause),
-    /// The broker closed its lane. `is_recent`: it was sent so lately that it may be why.
-    LaneClosed { cause: Cause, is_recent: bool },
-    /// The connection is gone. `is_recent` as above; false if it was not sent.
-    Disconnected { cause: Cause, is_recent: bool },
+    /// The broker closed its lane. `was_slow`: it had been under way for longer than usual, so it may be stored.
+    LaneClosed { cause: Cause, was_slow: bool },
+    /// The connection ended. `may_be_why`: perhaps because of this copy.
+    Disconnected { cause: Cause, may_be_why: bool },
 }
 
-impl End {
+impl SendError {
     /// What the broker said.
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn text(&self) -> Option<&str> {
         match self {
-            Self::Refused | Self::Returned => "",
-            Self::NoLane(cause) | Self::LaneClosed { cause, .. } | Self::Disconnected { cause, .. } => &cause.text,
+            Self::Refused | Self::Returned | Self::NotSent => None,
+            Self::NoLane(cause) | Self::LaneClosed { cause, .. } | Self::Disconnected { cause, .. } => {
+                Some(&cause.text)
+            }
         }
     }
 }
 
-/// What follows from that.
+/// What to do after a send that was not confirmed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) next: Next,
@@ -66,8 +70,8 @@ pub(super) struct Verdict {
 pub(super) enum Next {
     /// It is sent again as soon as its exchange takes copies.
     Again,
-    /// It is sent again after a pause, that of this many tries.
-    Rest(u32),
+    /// It is sent again after the pause that follows this many tries.
+    AfterPause { tries: u32 },
     /// The broker closes its channel or its connection over this copy each time.
     Unpublishable,
 }
@@ -77,64 +81,67 @@ impl Retries {
         self.way
     }
 
-    pub(super) fn after(&mut self, end: &End) -> Verdict {
+    pub(super) fn after(&mut self, error: &SendError) -> Verdict {
         let verdict = |next, trouble, takes_none| Verdict { next, trouble, takes_none };
-        match end {
-            // It is sent again on a lane of its own: if the limit of the queue is removed, 3.10 goes on refusing on an old one.
-            End::Refused => verdict(self.rest(Way::Alone), Some(Trouble::Refused), false),
-            End::Returned => verdict(self.rest(Way::Alone), Some(Trouble::Unroutable), false),
-            End::NoLane(_) if self.way == Way::Together => verdict(Next::Again, Some(Trouble::NoChannel), true),
-            End::NoLane(_) => verdict(self.rest(self.way), Some(Trouble::NoChannel), false),
-            End::LaneClosed { cause, is_recent } => self.after_close(cause.blame(), *is_recent),
-            End::Disconnected { cause, is_recent } => self.after_disconnect(cause.blame(), *is_recent),
+        match error {
+            // If the limit of the queue is removed, 3.10 goes on refusing on an old lane.
+            SendError::Refused => verdict(self.after_pause(Way::OwnLane), Some(Trouble::Refused), false),
+            SendError::Returned => verdict(self.after_pause(Way::OwnLane), Some(Trouble::Unroutable), false),
+            SendError::NotSent => verdict(Next::Again, None, false),
+            SendError::NoLane(_) if self.way == Way::SharedLane => verdict(Next::Again, Some(Trouble::NoChannel), true),
+            SendError::NoLane(_) => verdict(self.after_pause(self.way), Some(Trouble::NoChannel), false),
+            SendError::LaneClosed { cause, was_slow } => self.after_close(cause.blame(), *was_slow),
+            SendError::Disconnected { cause, may_be_why } => self.after_disconnect(cause.blame(), *may_be_why),
         }
     }
 
-    fn after_close(&mut self, blame: Blame, is_recent: bool) -> Verdict {
+    fn after_close(&mut self, blame: Blame, was_slow: bool) -> Verdict {
         let trouble = match blame {
             Blame::Exchange(trouble) => trouble,
             Blame::Copy => Trouble::Malformed,
             Blame::Nobody | Blame::Unknown => Trouble::Closed,
         };
-        let takes_none = matches!(blame, Blame::Exchange(_));
         let next = match (self.way, blame) {
-            // One that is slow to be confirmed may be stored. It is under way with no other from now on, so it is stored once more at most.
-            (Way::Together, Blame::Exchange(_)) if is_recent => Next::Again,
-            // Any of those on the lane may be to blame, so each is tried alone. This is so, too, if nothing that was published seems to be to
-            // blame: lapin does not always know why a channel has ended.
-            (Way::Together, _) => self.go(Way::Alone),
-            (_, Blame::Copy) => self.closed_alone(),
-            (_, Blame::Exchange(_) | Blame::Nobody | Blame::Unknown) => self.rest(Way::Alone),
+            // The exchange refused it, or one after it, so it waits for the exchange with the others.
+            (Way::SharedLane, Blame::Exchange(_)) if !was_slow => Next::Again,
+            // Any copy on the lane may be to blame, so each gets a lane of its own, even if the cause blames no copy: lapin does not always know why
+            // a channel ended. So does a copy that was slow: it may be stored, and must not be sent again at each close of the shared lane.
+            (Way::SharedLane, _) => self.at_once(Way::OwnLane),
+            (Way::OwnLane | Way::NothingBeside, Blame::Copy) => self.closed_alone(Way::OwnLane),
+            (Way::OwnLane | Way::NothingBeside, _) => self.after_pause(Way::OwnLane),
         };
-        Verdict { next, trouble: Some(trouble), takes_none }
+        Verdict { next, trouble: Some(trouble), takes_none: matches!(blame, Blame::Exchange(_)) }
     }
 
-    fn after_disconnect(&mut self, blame: Blame, is_recent: bool) -> Verdict {
-        let is_suspect = is_recent && matches!(blame, Blame::Copy | Blame::Unknown);
+    fn after_disconnect(&mut self, blame: Blame, may_be_why: bool) -> Verdict {
+        // The broker reads in order, so what it cannot read was sent lately. Something else may take longer.
+        let is_suspect = blame == Blame::Unknown || (may_be_why && blame == Blame::Copy);
         let (next, trouble) = match (is_suspect, self.way, blame) {
             (false, ..) => (Next::Again, None),
-            (true, Way::Exclusively, Blame::Copy) => (self.closed_alone(), Some(Trouble::Malformed)),
-            (true, Way::Exclusively, _) => (self.rest(Way::Exclusively), Some(Trouble::Malformed)),
-            (true, Way::Together | Way::Alone, _) => (self.go(Way::Exclusively), None),
+            (true, Way::NothingBeside, Blame::Copy) => {
+                (self.closed_alone(Way::NothingBeside), Some(Trouble::Malformed))
+            }
+            (true, Way::NothingBeside, _) => (self.after_pause(Way::NothingBeside), Some(Trouble::Malformed)),
+            (true, Way::SharedLane | Way::OwnLane, _) => (self.at_once(Way::NothingBeside), None),
         };
         Verdict { next, trouble, takes_none: false }
     }
 
-    /// The broker closed something over this copy alone.
-    fn closed_alone(&mut self) -> Next {
+    /// The broker closed its lane, or the connection, and nothing else was on it.
+    fn closed_alone(&mut self, way: Way) -> Next {
         self.closes += 1;
-        if self.closes == MAX_CLOSES { Next::Unpublishable } else { self.rest(self.way) }
+        if self.closes == MAX_CLOSES { Next::Unpublishable } else { self.after_pause(way) }
     }
 
-    fn go(&mut self, way: Way) -> Next {
+    fn at_once(&mut self, way: Way) -> Next {
         self.way = way;
         Next::Again
     }
 
-    fn rest(&mut self, way: Way) -> Next {
+    fn after_pause(&mut self, way: Way) -> Next {
         self.way = way;
         self.tries = self.tries.saturating_add(1);
-        Next::Rest(self.tries - 1)
+        Next::AfterPause { tries: self.tries - 1 }
     }
 }
 
@@ -142,116 +149,125 @@ impl Retries {
 mod tests {
     use super::*;
 
+    const WAYS: [Way; 3] = [Way::SharedLane, Way::OwnLane, Way::NothingBeside];
+
     fn cause(code: u16) -> Cause {
         Cause { code: Some(code), text: String::new() }
     }
 
-    fn closed(code: u16) -> End {
-        End::LaneClosed { cause: cause(code), is_recent: true }
+    fn closed(code: u16) -> SendError {
+        SendError::LaneClosed { cause: cause(code), was_slow: false }
     }
 
-    fn disconnected(code: Option<u16>) -> End {
-        End::Disconnected { cause: Cause { code, text: String::new() }, is_recent: true }
+    fn disconnected(code: u16) -> SendError {
+        SendError::Disconnected { cause: cause(code), may_be_why: true }
     }
 
     fn in_way(way: Way) -> Retries {
         Retries { way, ..Retries::default() }
     }
 
+    /// What to do after this error, and in which way.
+    fn after(way: Way, error: &SendError) -> (Verdict, Way) {
+        let mut retries = in_way(way);
+        (retries.after(error), retries.way())
+    }
+
     #[test]
-    fn a_copy_that_is_not_taken_is_tried_alone_after_pauses_that_grow() {
-        for (end, trouble) in [(End::Refused, Trouble::Refused), (End::Returned, Trouble::Unroutable)] {
-            for way in [Way::Together, Way::Alone, Way::Exclusively] {
+    fn a_copy_that_is_not_taken_is_tried_on_its_own_lane_after_pauses_that_grow() {
+        for (error, trouble) in [(SendError::Refused, Trouble::Refused), (SendError::Returned, Trouble::Unroutable)] {
+            for way in WAYS {
                 let mut retries = in_way(way);
                 for tries in 0..3 {
-                    let verdict = retries.after(&end);
-                    assert_eq!(verdict.next, Next::Rest(tries));
-                    assert_eq!((verdict.trouble, verdict.takes_none), (Some(trouble), false));
-                    assert_eq!(retries.way(), Way::Alone);
+                    let next = Next::AfterPause { tries };
+                    assert_eq!(retries.after(&error), Verdict { next, trouble: Some(trouble), takes_none: false });
+                    assert_eq!(retries.way(), Way::OwnLane);
                 }
             }
         }
     }
 
     #[test]
-    fn after_a_close_over_the_exchange_copies_wait_for_it_and_a_slow_one_is_tried_alone() {
+    fn after_a_close_over_the_exchange_copies_wait_for_it_and_a_slow_one_gets_its_own_lane() {
         for (code, trouble) in [(403, Trouble::Forbidden), (404, Trouble::Missing)] {
-            for (is_recent, way) in [(true, Way::Together), (false, Way::Alone)] {
-                let mut retries = Retries::default();
-                let verdict = retries.after(&End::LaneClosed { cause: cause(code), is_recent });
-                assert_eq!(verdict, Verdict { next: Next::Again, trouble: Some(trouble), takes_none: true });
-                assert_eq!(retries.way(), way);
-            }
-            let mut alone = in_way(Way::Alone);
-            let verdict = alone.after(&closed(code));
-            assert_eq!((verdict.next, verdict.takes_none), (Next::Rest(0), true));
+            let verdict = |next| Verdict { next, trouble: Some(trouble), takes_none: true };
+            let paused = Next::AfterPause { tries: 0 };
+            let slow = SendError::LaneClosed { cause: cause(code), was_slow: true };
+            assert_eq!(after(Way::SharedLane, &closed(code)), (verdict(Next::Again), Way::SharedLane));
+            assert_eq!(after(Way::SharedLane, &slow), (verdict(Next::Again), Way::OwnLane));
+            assert_eq!(after(Way::OwnLane, &closed(code)), (verdict(paused), Way::OwnLane));
         }
     }
 
     #[test]
-    fn after_a_close_that_blames_no_exchange_each_copy_is_tried_alone_at_once() {
+    fn after_a_close_that_blames_no_exchange_each_copy_gets_its_own_lane_at_once() {
         for (code, trouble) in [(406, Trouble::Malformed), (320, Trouble::Closed), (541, Trouble::Closed)] {
-            let mut retries = Retries::default();
-            let verdict = retries.after(&closed(code));
-            assert_eq!(verdict, Verdict { next: Next::Again, trouble: Some(trouble), takes_none: false });
-            assert_eq!(retries.way(), Way::Alone);
+            let verdict = Verdict { next: Next::Again, trouble: Some(trouble), takes_none: false };
+            assert_eq!(after(Way::SharedLane, &closed(code)), (verdict, Way::OwnLane));
         }
     }
 
     #[test]
     fn a_copy_that_closes_three_lanes_or_connections_alone_is_given_up() {
-        for (way, end) in [(Way::Alone, closed(406)), (Way::Exclusively, disconnected(Some(501)))] {
+        for (way, error) in [(Way::OwnLane, closed(406)), (Way::NothingBeside, disconnected(501))] {
             let mut retries = in_way(way);
-            let next = [(); 3].map(|()| retries.after(&end).next);
-            assert_eq!(next, [Next::Rest(0), Next::Rest(1), Next::Unpublishable]);
+            let next = [(); 3].map(|()| retries.after(&error).next);
+            assert_eq!(next, [Next::AfterPause { tries: 0 }, Next::AfterPause { tries: 1 }, Next::Unpublishable]);
         }
     }
 
     #[test]
     fn a_copy_is_never_given_up_for_what_may_have_another_cause() {
-        let recent = |code| End::Disconnected { cause: cause(code), is_recent: true };
-        for end in
-            [End::Refused, End::Returned, End::NoLane(cause(504)), closed(403), closed(404), closed(541), recent(541)]
-        {
-            for way in [Way::Together, Way::Alone, Way::Exclusively] {
+        use SendError::{NoLane, NotSent, Refused, Returned};
+        let closes = [403, 404, 541].map(closed);
+        for error in [Refused, Returned, NotSent, NoLane(cause(504)), disconnected(541)].into_iter().chain(closes) {
+            for way in WAYS {
                 let mut retries = in_way(way);
-                assert!((0..100).all(|_| retries.after(&end).next != Next::Unpublishable), "{end:?}");
+                assert!((0..100).all(|_| retries.after(&error).next != Next::Unpublishable), "{error:?}");
             }
         }
     }
 
     #[test]
     fn a_copy_that_may_have_broken_the_connection_is_tried_with_nothing_beside_it() {
-        for way in [Way::Together, Way::Alone] {
-            for (code, is_recent, next) in [
-                (Some(501), true, Way::Exclusively),
-                (Some(541), true, Way::Exclusively),
-                (Some(501), false, way),
-                (Some(320), true, way),
-                (None, true, way),
+        let error =
+            |code, may_be_why| SendError::Disconnected { cause: Cause { code, text: String::new() }, may_be_why };
+        for way in [Way::SharedLane, Way::OwnLane] {
+            for (error, expected) in [
+                (error(Some(501), true), Way::NothingBeside),
+                (error(Some(541), true), Way::NothingBeside),
+                (error(Some(541), false), Way::NothingBeside),
+                (error(Some(501), false), way),
+                (error(Some(320), true), way),
+                (error(None, true), way),
             ] {
-                let mut retries = in_way(way);
-                let end = End::Disconnected { cause: Cause { code, text: String::new() }, is_recent };
-                assert_eq!(retries.after(&end).next, Next::Again);
-                assert_eq!(retries.way(), next, "{code:?} {is_recent}");
+                let (verdict, way) = after(way, &error);
+                assert_eq!((verdict.next, way), (Next::Again, expected), "{error:?}");
             }
         }
     }
 
     #[test]
-    fn what_the_broker_answers_clears_a_suspect() {
-        for end in [End::Refused, closed(404), closed(541)] {
-            let mut suspect = in_way(Way::Exclusively);
-            suspect.after(&end);
-            assert_eq!(suspect.way(), Way::Alone);
+    fn whatever_the_broker_answers_clears_a_suspect() {
+        for error in [SendError::Refused, SendError::Returned, closed(404), closed(406), closed(541)] {
+            assert_eq!(after(Way::NothingBeside, &error).1, Way::OwnLane, "{error:?}");
         }
     }
 
     #[test]
-    fn where_no_lane_can_be_opened_the_exchange_waits_or_the_copy_that_needs_a_lane_of_its_own() {
-        let together = Retries::default().after(&End::NoLane(cause(504)));
-        assert_eq!((together.next, together.takes_none), (Next::Again, true));
-        let alone = in_way(Way::Alone).after(&End::NoLane(cause(504)));
-        assert_eq!((alone.next, alone.takes_none), (Next::Rest(0), false));
+    fn if_no_shared_lane_opens_the_whole_exchange_waits_and_for_an_own_lane_only_its_copy() {
+        let verdict = |next, takes_none| Verdict { next, trouble: Some(Trouble::NoChannel), takes_none };
+        let error = SendError::NoLane(cause(504));
+        assert_eq!(after(Way::SharedLane, &error), (verdict(Next::Again, true), Way::SharedLane));
+        let paused = Next::AfterPause { tries: 0 };
+        assert_eq!(after(Way::OwnLane, &error), (verdict(paused, false), Way::OwnLane));
+    }
+
+    #[test]
+    fn what_was_not_sent_is_sent_in_the_same_way_at_once() {
+        for way in WAYS {
+            let verdict = Verdict { next: Next::Again, trouble: None, takes_none: false };
+            assert_eq!(after(way, &SendError::NotSent), (verdict, way));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A lane that runs: sends copies in their order, and tells whoever waits for one what the broker has answered.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +11,14 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::session::Session;
+use super::publishing_connection::PublishingConnection;
+use crate::broker::channel::is_replaced;
 use crate::broker::lane::cause::Cause;
 use crate::broker::lane::{self, CopyId, Lane, Outgoing, PublishResult};
 
 /// What became of one send of a copy.
-#[derive(Debug)]
-pub(super) enum Answer {
+#[derive(Debug, Clone)]
+pub(super) enum SendAnswer {
     Confirmed,
     /// A nack, as a full queue gives.
     Refused,
@@ -31,36 +32,53 @@ pub(super) enum Answer {
 #[derive(Clone)]
 pub(super) struct RunningLane {
     requests: mpsc::UnboundedSender<Request>,
-    session: Arc<Session>,
+    connection: Arc<PublishingConnection>,
     has_refused: Arc<AtomicBool>,
 }
 
 struct Request {
     copy: Arc<Outgoing>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<SendAnswer>,
 }
 
 impl RunningLane {
     /// # Errors
     ///
     /// Why it could not be opened.
-    pub(super) async fn open(session: &Arc<Session>) -> Result<Self, Cause> {
-        let in_use = session.lanes.load(Ordering::Relaxed);
-        let lanes = Counted::new(session);
+    pub(super) async fn open(connection: &Arc<PublishingConnection>) -> Result<Self, Cause> {
+        let counted = connection.lanes.clone();
+        let in_use = Arc::strong_count(&connection.lanes) - 2;
         // In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the channel.
-        let opening = tokio::spawn(Lane::open(session.connection.clone(), in_use));
-        let opened = session.answer("no answer to opening a channel", opening).await?;
-        let lane = opened.map_err(|ended| Cause::of(ended.to_string()))?.map_err(|error| lane::cause(&error))?;
+        let of = connection.clone();
+        let opening = tokio::spawn(async move {
+            Lane::open(of.connection.clone(), in_use).await.map_err(|error| {
+                let cause = lane::cause(&error);
+                if is_replaced(&*of.connection, &error, in_use) {
+                    // lapin tells nothing of an end that was asked for here.
+                    of.end(cause.clone());
+                }
+                cause
+            })
+        });
+        let opened = connection.answer("no answer to opening a channel", opening).await?;
+        let lane = opened.unwrap_or_else(|ended| Err(connection.end_of_task(ended)))?;
         let (requests, receiver) = mpsc::unbounded_channel();
-        let has_refused = Arc::new(AtomicBool::new(false));
-        let run = Run { lane, lanes, has_refused: has_refused.clone(), waiting: HashMap::new(), sent: 0 };
-        session.spawn(run.run(receiver));
-        Ok(Self { requests, session: session.clone(), has_refused })
+        let (connection, has_refused) = (connection.clone(), Arc::new(AtomicBool::new(false)));
+        let run = Run {
+            lane,
+            connection: connection.clone(),
+            _counted: counted,
+            has_refused: has_refused.clone(),
+            waiting: BTreeMap::new(),
+            sent: 0,
+        };
+        connection.spawn(run.run(receiver));
+        Ok(Self { requests, connection, has_refused })
     }
 
-    /// Whether copies of this session can be sent on it.
-    pub(super) fn serves(&self, session: &Arc<Session>) -> bool {
-        Arc::ptr_eq(&self.session, session) && !self.requests.is_closed()
+    /// Whether copies can be sent on it, and it is one of this connection.
+    pub(super) fn serves(&self, connection: &Arc<PublishingConnection>) -> bool {
+        Arc::ptr_eq(&self.connection, connection) && !self.requests.is_closed()
     }
 
     /// Whether a full queue has refused a copy on it. 3.10 goes on refusing on it if the limit of the queue is removed.
@@ -70,7 +88,7 @@ impl RunningLane {
 
     /// Sends a copy after those before it. An answer that never comes means that it was not sent: nobody waited any longer, the broker blocked the
     /// connection, or the lane had ended.
-    pub(super) fn send(&self, copy: Arc<Outgoing>) -> oneshot::Receiver<Answer> {
+    pub(super) fn send(&self, copy: Arc<Outgoing>) -> oneshot::Receiver<SendAnswer> {
         let (answer, receiver) = oneshot::channel();
         // Without a lane, the sender is dropped.
         let _ = self.requests.send(Request { copy, answer });
@@ -80,15 +98,16 @@ impl RunningLane {
 
 struct Run {
     lane: Lane,
-    lanes: Counted,
+    connection: Arc<PublishingConnection>,
+    _counted: Arc<()>,
     has_refused: Arc<AtomicBool>,
-    waiting: HashMap<CopyId, oneshot::Sender<Answer>>,
+    waiting: BTreeMap<CopyId, oneshot::Sender<SendAnswer>>,
     sent: u64,
 }
 
 impl Run {
     async fn run(mut self, mut requests: mpsc::UnboundedReceiver<Request>) {
-        // Each is awaited to its end, because lapin keeps those that are dropped.
+        // Each publish is awaited to its end: lapin keeps one that is dropped.
         let mut results = FuturesUnordered::new();
         let mut is_needed = true;
         loop {
@@ -101,10 +120,10 @@ impl Run {
                     }
                     if let Some(cause) = self.take(arrived) {
                         requests.close();
-                        // lapin fails all of them together.
-                        let rest: Vec<_> = results.collect().await;
-                        self.take(rest);
-                        self.waiting.into_values().for_each(|waiting| drop(waiting.send(Answer::Closed(cause.clone()))));
+                        // lapin fails all of them together, except for those that it has not written yet.
+                        let remaining: Vec<_> = results.collect().await;
+                        self.take(remaining);
+                        self.waiting.into_values().for_each(|waiting| drop(waiting.send(SendAnswer::Closed(cause.clone()))));
                         return;
                     }
                 }
@@ -115,15 +134,14 @@ impl Run {
                 () = given_up(&mut self.waiting), if !is_needed => break,
             }
         }
-        // A channel that is gone needs no close.
-        let _ = self.lane.channel.close("done").await;
-        while results.next().await.is_some() {}
+        // Beside each other: the close waits for lapin to write what was sent, and lapin tells that to those who wait for results.
+        let _ = tokio::join!(self.lane.channel.close("done"), results.for_each(|_| std::future::ready(())));
     }
 
     /// lapin would keep what is sent while the broker blocks the connection, and send it after the alarm, although its delivery may have gone back
     /// meanwhile.
     fn send(&mut self, Request { copy, answer }: Request) -> Option<BoxFuture<'static, PublishResult>> {
-        if answer.is_closed() || self.lanes.0.connection.is_blocked() {
+        if answer.is_closed() || self.connection.connection.is_blocked() {
             return None;
         }
         let id = CopyId(self.sent);
@@ -137,13 +155,13 @@ impl Run {
         let judgement = self.lane.sort_results(results);
         self.has_refused.fetch_or(!judgement.nacked.is_empty(), Ordering::Relaxed);
         for (ids, answer) in [
-            (judgement.returned, (|| Answer::Returned) as fn() -> Answer),
-            (judgement.nacked, || Answer::Refused),
-            (judgement.confirmed, || Answer::Confirmed),
+            (judgement.returned, SendAnswer::Returned),
+            (judgement.nacked, SendAnswer::Refused),
+            (judgement.confirmed, SendAnswer::Confirmed),
         ] {
             for waiting in ids.iter().filter_map(|id| self.waiting.remove(id)) {
                 // If nobody waits any longer, the copy was given up and is a duplicate.
-                let _ = waiting.send(answer());
+                let _ = waiting.send(answer.clone());
             }
         }
         judgement.closed
@@ -151,26 +169,10 @@ impl Run {
 }
 
 /// Returns when nobody waits for an answer any more.
-async fn given_up(waiting: &mut HashMap<CopyId, oneshot::Sender<Answer>>) {
+async fn given_up(waiting: &mut BTreeMap<CopyId, oneshot::Sender<SendAnswer>>) {
     poll_fn(|context| {
         waiting.retain(|_, answer| answer.poll_closed(context).is_pending());
         if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-}
-
-/// Counts a lane of the session.
-struct Counted(Arc<Session>);
-
-impl Counted {
-    fn new(session: &Arc<Session>) -> Self {
-        session.lanes.fetch_add(1, Ordering::Relaxed);
-        Self(session.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.lanes.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::model::{Broker, EXCHANGES, Fate, LATENCY, Mood, Nature, Plan, Scenario, Weather};
 use super::CopyPublisher;
-use super::copy_publisher::TRIALS;
+use super::shared::TRIALS;
 use crate::broker::connection::Link;
 use crate::broker::dial::dialing;
 use crate::broker::keeper::Keeper;
@@ -152,7 +152,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(models(200))]
+    #![proptest_config(models(60))]
 
     /// The model itself checks, at each send, that somebody waits for the copy, that it is not under way, that it has rested for long enough if it
     /// was refused, that the broker reads the connection, and that a copy which has broken a connection is sent with nothing beside it.
@@ -187,7 +187,7 @@ fn copies(nature: Nature, count: usize) -> Vec<Plan> {
 }
 
 #[test]
-fn copies_in_trouble_are_tried_a_few_at_a_time() {
+fn refused_copies_use_at_most_a_few_channels_at_once() {
     let moods = vec![(0, 0, Mood::Full), (60_000, 0, Mood::Open)];
     let scenario =
         Scenario { seed: 1, goes_on_refusing: true, copies: copies(Nature::Fine, 200), moods, weather: Vec::new() };
@@ -213,13 +213,13 @@ fn one_copy_finds_out_whether_an_exchange_takes_any_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_lane_is_one_of_the_publishing_task() {
+async fn a_panic_in_a_lane_panics_the_publishing_task() {
     let scenario =
         Scenario { seed: 1, goes_on_refusing: false, copies: Vec::new(), moods: Vec::new(), weather: Vec::new() };
     let broker = Broker::new(&scenario);
     dialing(Arc::new(broker), async {
         let (publisher, running) = start();
-        // The model has no such copy.
+        // The model has no such copy, and panics.
         let publishing = tokio::spawn(async move { publisher.publish(copy(7, 0)).await });
         assert!(running.await.unwrap_err().is_panic());
         publishing.abort();

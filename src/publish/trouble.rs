@@ -1,15 +1,25 @@
 //! The trouble that copies have with an exchange, and its log lines.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::broker::lane::cause::Trouble;
+use crate::clock;
 
-/// How long an exchange must be without trouble before it is reported as recovered.
+/// How long an exchange must be without trouble before it is logged as recovered.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
-/// Each trouble is logged once, until the exchange has recovered.
-#[derive(Debug, Default)]
+/// How often to call [`Troubles::log_recovery`].
+pub(super) const CHECK_RECOVERY_EVERY: Duration = Duration::from_secs(5);
+
+/// The trouble that copies have with one exchange. Each kind is logged once, until the exchange has recovered.
 pub(super) struct Troubles {
+    exchange: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     /// How many copies are in trouble.
     copies: usize,
     logged: Vec<Trouble>,
@@ -18,44 +28,71 @@ pub(super) struct Troubles {
 }
 
 impl Troubles {
-    /// A copy is in trouble; `is_first` if it was not before. `answer` is what the broker said.
-    pub(super) fn note(&mut self, exchange: &str, trouble: Trouble, answer: &str, is_first: bool) {
-        self.copies += usize::from(is_first);
-        self.calm_since = None;
-        if !self.logged.contains(&trouble) {
-            self.logged.push(trouble);
-            let answer = (!answer.is_empty()).then_some(answer);
-            let advice = advice(trouble);
-            tracing::warn!(
-                exchange,
-                answer,
-                "{advice} Copies are retried until the broker accepts them; their messages stay unacked"
-            );
+    pub(super) fn new(exchange: String) -> Arc<Self> {
+        Arc::new(Self { exchange, state: Mutex::default() })
+    }
+
+    /// Logs it if the exchange has recovered.
+    pub(super) fn log_recovery(&self) {
+        let mut state = self.lock();
+        if state.calm_since.is_some_and(|since| clock::elapsed(since) >= RECOVERED_AFTER) {
+            *state = State::default();
+            tracing::info!(exchange = self.exchange, "the broker accepts copies to this exchange again");
         }
     }
 
-    pub(super) fn one_less(&mut self, now: Instant) {
-        self.copies -= 1;
-        self.calm_since = (self.copies == 0).then_some(now);
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts a copy as in trouble, from its first trouble until this is dropped.
+pub(super) struct CopyTrouble {
+    of: Arc<Troubles>,
+    is_counted: bool,
+}
+
+impl CopyTrouble {
+    pub(super) fn new(of: &Arc<Troubles>) -> Self {
+        Self { of: of.clone(), is_counted: false }
     }
 
-    pub(super) fn look(&mut self, exchange: &str, now: Instant) {
-        if self.calm_since.is_some_and(|since| now.saturating_duration_since(since) >= RECOVERED_AFTER) {
-            (self.calm_since, self.logged) = (None, Vec::new());
-            tracing::info!(exchange, "the broker accepts copies to this exchange again");
+    /// Logs the trouble, if it is new for the exchange, and what the broker answered.
+    pub(super) fn note(&mut self, trouble: Trouble, answer: Option<&str>) {
+        let mut state = self.of.lock();
+        state.copies += usize::from(!std::mem::replace(&mut self.is_counted, true));
+        state.calm_since = None;
+        if !state.logged.contains(&trouble) {
+            state.logged.push(trouble);
+            tracing::warn!(exchange = self.of.exchange, answer, "{}", advice(trouble));
         }
     }
 }
 
-fn advice(trouble: Trouble) -> &'static str {
-    match trouble {
+impl Drop for CopyTrouble {
+    fn drop(&mut self) {
+        if self.is_counted {
+            let mut state = self.of.lock();
+            state.copies -= 1;
+            state.calm_since = (state.copies == 0).then(clock::now);
+        }
+    }
+}
+
+/// What it is, what to look at, and what becomes of the copies.
+fn advice(trouble: Trouble) -> String {
+    let what = match trouble {
         Trouble::Refused => "the broker refuses copies; is a queue full?",
         Trouble::Forbidden => "copies are not allowed; does the user have write permission on this exchange?",
         Trouble::Missing => "the exchange does not exist; declaring it again if topology is \"declare\".",
         Trouble::Unroutable => "copies are unroutable; do the alternate exchange and the stray queue still exist?",
         Trouble::Unconfirmed => "confirms are late on a live connection; has a quorum queue lost its majority?",
-        Trouble::Malformed => "the broker closed the channel or connection because of a copy; retrying it alone.",
+        Trouble::Malformed => {
+            return "the broker closed the channel or connection because of a copy; it is retried alone, and given up if this happens three times"
+                .to_owned();
+        }
         Trouble::NoChannel => "no channel can be opened for copies; is channel_max too low for this service?",
         Trouble::Closed => "the broker closed the channel that carried a copy; see the broker's log.",
-    }
+    };
+    format!("{what} Copies are retried until the broker accepts them; their messages stay unacked")
 }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use lapin::{
@@ -36,10 +37,18 @@ const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(1);
 /// has exactly the AMQP type that it names (`Boolean`, `ShortShortInt`, `ShortShortUInt`, `ShortInt`, `ShortUInt`, `LongInt`,
 /// `LongUInt`, `LongLongInt`, `Float`, `Double`, `DecimalValue`, `ShortString`, `LongString`, `FieldArray`, `Timestamp`,
 /// `FieldTable`, `ByteArray` or, without braces, `Void`; a `LongString` is given as an array of bytes).
-#[derive(Debug)]
+///
+/// If its connection is lost, the next operation opens another.
 pub struct Client {
-    connection: Connection,
+    url: String,
+    connection: Mutex<Connection>,
     publishing: Mutex<Option<Channel>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("url", &without_password(&self.url)).finish_non_exhaustive()
+    }
 }
 
 /// A message to publish.
@@ -153,9 +162,8 @@ impl Client {
     /// When the broker does not accept the connection.
     pub async fn connect(amqp_url: &str) -> Result<Self, ClientError> {
         let what = || format!("connect to {}", without_password(amqp_url));
-        let properties = ConnectionProperties::default().with_connection_name("rehop testing".into());
-        let connection = answer(what, Connection::connect(amqp_url, properties)).await?;
-        Ok(Self { connection, publishing: Mutex::new(None) })
+        let connection = Mutex::new(answer(what, connect(amqp_url)).await?);
+        Ok(Self { url: amqp_url.to_owned(), connection, publishing: Mutex::new(None) })
     }
 
     /// Declares a durable queue.
@@ -382,13 +390,13 @@ impl Client {
     /// # Errors
     /// When the connection is already lost.
     pub async fn close(self) -> Result<(), ClientError> {
-        answer(|| "close the connection".to_owned(), self.connection.close(200, "done".into())).await
+        answer(|| "close the connection".to_owned(), self.connection.into_inner().close(200, "done".into())).await
     }
 
     async fn get_up_to(&self, queue: &str, count: usize, received: &mut Vec<Received>) -> Result<(), ClientError> {
         let name = short(queue)?;
         let what = || format!("get from queue {queue}");
-        let channel = answer(what, open_channel(&self.connection)).await?;
+        let channel = answer(what, self.channel()).await?;
         while received.len() < count {
             let Some(message) = answer(what, take(&channel, name.clone())).await? else { break };
             received.push(message);
@@ -403,12 +411,22 @@ impl Client {
         act: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
     ) -> Result<T, ClientError> {
         answer(what, async {
-            let channel = open_channel(&self.connection).await?;
+            let channel = self.channel().await?;
             let value = act(&channel).await?;
             channel.close(200, "done".into()).await?;
             Ok(value)
         })
         .await
+    }
+
+    /// A new channel, on a new connection if the last one is gone: the broker closes it over some errors, as over a queue that is used while it is
+    /// declared or deleted (541).
+    async fn channel(&self) -> lapin::Result<Channel> {
+        let mut connection = self.connection.lock().await;
+        if !connection.status().connected() {
+            *connection = connect(&self.url).await?;
+        }
+        open_channel(&connection).await
     }
 
     /// The channel with confirms, or a new one if an error has closed it.
@@ -418,7 +436,7 @@ impl Client {
             return Ok(channel.clone());
         }
         let channel = answer(|| "open a channel".to_owned(), async {
-            let channel = open_channel(&self.connection).await?;
+            let channel = self.channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             Ok(channel)
         })
@@ -433,6 +451,11 @@ async fn take(channel: &Channel, queue: ShortString) -> lapin::Result<Option<Rec
     let Some(message) = channel.basic_get(queue, BasicGetOptions { no_ack: false }).await? else { return Ok(None) };
     message.ack(BasicAckOptions::default()).await?;
     Ok(Some(Received::new(message.delivery)))
+}
+
+async fn connect(amqp_url: &str) -> lapin::Result<Connection> {
+    let properties = ConnectionProperties::default().with_connection_name("rehop testing".into());
+    Connection::connect(amqp_url, properties).await
 }
 
 async fn answer<T>(

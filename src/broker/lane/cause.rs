@@ -29,6 +29,13 @@ pub(crate) enum Trouble {
     Closed,
 }
 
+impl Trouble {
+    /// Whether a part of the topology is missing.
+    pub(crate) fn asks_for_repair(self) -> bool {
+        matches!(self, Self::Missing | Self::Unroutable)
+    }
+}
+
 /// Who or what is to blame for the end of a channel or connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {

@@ -19,10 +19,10 @@ use unanswered::Judgement;
 use cause::Cause;
 use unanswered::{Reply, Unanswered};
 
-use super::channel::{has_lost_numbers, open_confirming};
+use super::channel::{is_replaced, open_confirming};
 use super::client::{Channel, Connection};
 use super::queued::queued;
-use crate::error::{describe, is_used_up};
+use crate::error::describe;
 use crate::wire::names::BYTES;
 
 /// A copy of a message, for as long as somebody waits for it.
@@ -45,7 +45,7 @@ impl Lane {
     /// `in_use` is how many lanes the connection has.
     pub async fn open(connection: Arc<dyn Connection>, in_use: usize) -> lapin::Result<Self> {
         let opening = open_confirming(&*connection).await;
-        if opening.as_ref().is_err_and(is_used_up) && has_lost_numbers(&*connection, in_use) {
+        if opening.as_ref().is_err_and(|error| is_replaced(&*connection, error, in_use)) {
             // What is not confirmed is sent again on the next connection.
             queued(connection.close("no more channels can be opened"));
         }

@@ -22,7 +22,8 @@ use crate::broker::acks::Frame;
 use crate::broker::client::{Answer, Channel, Connection, QueueCounts, Subscription};
 use crate::broker::dial::Dial;
 use crate::error::Error;
-use crate::publish::session::USUAL_ANSWER_TIME;
+use crate::pause::pause;
+use crate::publish::publishing_connection::USUAL_ANSWER_TIME;
 use crate::settings::BrokerSettings;
 
 pub(super) const EXCHANGES: usize = 3;
@@ -134,6 +135,7 @@ pub(super) struct State {
 /// One connection, or one of its channels.
 #[derive(Clone)]
 struct Line {
+    since: Instant,
     end: Arc<watch::Sender<Option<lapin::Error>>>,
     events: broadcast::Sender<Event>,
     /// What is sent on it is read, and answered, in order.
@@ -145,7 +147,13 @@ struct Line {
 impl Line {
     fn new(now: Instant) -> Self {
         let end = Arc::new(watch::Sender::new(None));
-        Self { end, events: broadcast::channel(100).0, last: Arc::new(Mutex::new([now; 2])), channels: Arc::default() }
+        Self {
+            since: now,
+            end,
+            events: broadcast::channel(100).0,
+            last: Arc::new(Mutex::new([now; 2])),
+            channels: Arc::default(),
+        }
     }
 
     fn number(&self) -> usize {
@@ -263,11 +271,10 @@ enum Change {
 }
 
 impl State {
-    /// The connection ends. Sometimes its end is told before what it brought is read, sometimes after that.
+    /// The connection ends: its event is sent, then its requests fail.
     fn closes(&mut self, error: lapin::Error) {
         if let Some(line) = self.connection.take() {
-            let under_way = self.fates.iter_mut().filter(|fate| fate.under_way.is_some());
-            under_way.for_each(|fate| fate.excuses += 1);
+            self.excuse_all();
             let _ = line.events.send(Event::Error(error.clone()));
             line.closes(error);
         }
@@ -294,10 +301,9 @@ impl State {
         assert!(!self.is_blocked(), "copy {number} is sent although the broker reads nothing");
         let fate = &mut self.fates[number];
         assert!(fate.is_wanted, "copy {number} is sent for nobody");
-        if let Some((at, refusals)) = fate.refused.take() {
-            let pause = millis(50 << (refusals - 1).min(7)).min(Duration::from_secs(5));
-            assert!(now - at >= pause, "copy {number} is sent {:?} after refusal {refusals}", now - at);
-            fate.refused = Some((at, refusals));
+        if let Some((at, refusals)) = fate.refused {
+            let least = pause(refusals - 1, 0.0);
+            assert!(now - at >= least, "copy {number} is sent {:?} after refusal {refusals}", now - at);
         }
         if let Some((other, _)) = fate.under_way.replace((line, now)) {
             assert!(other != line, "copy {number} is sent while it is under way");
@@ -306,9 +312,18 @@ impl State {
         fate.sent += 1;
     }
 
+    /// Whether somebody listens. While nothing was answered, the connection may have been given up.
+    fn is_heard(&self, line: &Line) -> bool {
+        line.since >= self.hangs_until
+    }
+
+    fn is_current(&self, line: usize) -> bool {
+        self.connection.as_ref().is_some_and(|present| present.number() == line)
+    }
+
     /// A copy is not under way on this line any more.
     fn has_ended(&mut self, number: usize, line: usize) {
-        let is_current = self.connection.as_ref().is_some_and(|present| present.number() == line);
+        let is_current = self.is_current(line);
         let fate = &mut self.fates[number];
         if fate.under_way.take_if(|(of, _)| *of == line).is_some() && !is_current {
             // Nobody waits for what comes on a connection that was given up.
@@ -317,8 +332,10 @@ impl State {
     }
 
     fn refuses(&mut self, number: usize, line: usize) {
+        let is_heard =
+            self.connection.as_ref().is_some_and(|present| present.number() == line && self.is_heard(present));
         let fate = &mut self.fates[number];
-        if self.connection.as_ref().is_some_and(|present| present.number() == line) {
+        if is_heard {
             fate.refused = Some((Instant::now(), fate.refused.map_or(0, |(_, refusals)| refusals) + 1));
         }
     }
@@ -331,14 +348,25 @@ impl State {
         }
     }
 
+    /// The connection ends.
+    fn excuse_all(&mut self) {
+        let under_way = self.fates.iter_mut().filter(|fate| fate.under_way.is_some());
+        under_way.for_each(|fate| fate.excuses += 1);
+    }
+
     /// A copy breaks the connection. From the second time on it is alone.
     fn breaks(&mut self, number: usize) {
+        let is_heard = self.connection.as_ref().is_some_and(|present| self.is_heard(present));
         let breaks = self.breaks.entry(number).or_default();
-        *breaks += 1;
-        if *breaks > 1 {
-            let is_beside = |fate: &&Fate| fate.under_way.is_some_and(|(_, at)| at.elapsed() < USUAL_ANSWER_TIME);
-            let beside = self.fates.iter().filter(is_beside).count();
-            assert_eq!(beside, 1, "what copy {number} breaks for the {breaks}th time carries only that");
+        *breaks += u32::from(is_heard);
+        if is_heard && *breaks > 1 {
+            // One that was given up right after it was sent counts no more.
+            let is_recent = |fate: &Fate| fate.under_way.is_some_and(|(_, at)| at.elapsed() < USUAL_ANSWER_TIME);
+            let beside: Vec<_> = (0..).zip(&self.fates).filter(|(_, fate)| fate.is_wanted && is_recent(fate)).collect();
+            assert!(
+                beside.len() <= 1,
+                "copy {number} breaks the connection for the {breaks}th time, beside {beside:?}"
+            );
         }
         self.closes(hard(AMQPHardError::FRAMEERROR, "FRAME_ERROR"));
     }
@@ -427,9 +455,9 @@ impl Connection for ModelConnection {
                 broker: self.broker.clone(),
                 connection: self.line.clone(),
                 end: Line::new(Instant::now()),
-                returns: Arc::default(),
-                has_refused: Arc::default(),
-                under_way: Arc::default(),
+                returns: Mutex::default(),
+                has_refused: Mutex::default(),
+                under_way: Mutex::default(),
             };
             let mut state = self.broker.lock();
             state.opened += 1;
@@ -439,11 +467,14 @@ impl Connection for ModelConnection {
         .boxed()
     }
 
+    /// As with lapin, what was asked for here happens later, and is no event.
     fn close(&self, _: &'static str) -> Answer<'_, ()> {
-        let mut state = self.broker.lock();
-        if state.connection.as_ref().is_some_and(|present| present.number() == self.line.number()) {
-            state.closes(reset());
-        }
+        self.broker.lock().connection.take_if(|present| present.number() == self.line.number());
+        let line = self.line.clone();
+        tokio::spawn(async move {
+            sleep(millis(LATENCY)).await;
+            line.closes(reset());
+        });
         async { Ok(()) }.boxed()
     }
 }
@@ -453,9 +484,9 @@ struct ModelChannel {
     connection: Line,
     end: Line,
     /// Messages that were returned, and that no answer has brought yet.
-    returns: Arc<Mutex<VecDeque<BasicReturnMessage>>>,
-    has_refused: Arc<Mutex<bool>>,
-    under_way: Arc<Mutex<BTreeSet<usize>>>,
+    returns: Mutex<VecDeque<BasicReturnMessage>>,
+    has_refused: Mutex<bool>,
+    under_way: Mutex<BTreeSet<usize>>,
 }
 
 impl ModelChannel {
@@ -487,6 +518,7 @@ impl ModelChannel {
         let mut state = self.broker.lock();
         let Plan { exchange, nature, .. } = state.scenario.copies[number];
         let (mood, change) = (state.moods[exchange], Culprit::Exchange(exchange, state.changes[exchange]));
+        let is_current = state.is_current(self.connection.number());
         let mut close = |kind, text, culprit| {
             state.excuse(&self.under_way.lock().unwrap(), culprit);
             let error = soft(kind, text);
@@ -495,8 +527,13 @@ impl ModelChannel {
             None
         };
         match (nature, mood) {
-            (Nature::Deadly, _) => {
+            (Nature::Deadly, _) if is_current => {
                 state.breaks(number);
+                None
+            }
+            // Nobody hears why a connection has ended that was given up.
+            (Nature::Deadly, _) => {
+                self.connection.closes(reset());
                 None
             }
             (_, Mood::Forbidden) => close(AMQPSoftError::ACCESSREFUSED, "ACCESS_REFUSED", change),
@@ -602,6 +639,12 @@ impl Channel for ModelChannel {
     }
 
     fn close(&self, _: &'static str) -> Answer<'_, ()> {
+        let mut state = self.broker.lock();
+        for number in self.under_way.lock().unwrap().iter() {
+            // Nobody waits for its answer any longer.
+            let fate = &mut state.fates[*number];
+            fate.excuses += u32::from(fate.under_way.take_if(|(of, _)| *of == self.connection.number()).is_some());
+        }
         self.end.closes(reset());
         async { Ok(()) }.boxed()
     }

@@ -68,11 +68,16 @@ impl End {
         self.error.is_none()
     }
 
-    /// The connection has ended for its client.
+    /// The connection has ended for its client, which is told why.
     pub(super) fn fail(&mut self, error: &Error, now: Time) {
-        if self.error.is_some() {
-            return;
+        if self.error.is_none() {
+            self.end(error, now);
+            self.tell(&lapin::Event::Error(error.clone()));
         }
+    }
+
+    /// The connection has ended for its client. An end that the client has asked for is no event (lapin 4.12).
+    pub(super) fn end(&mut self, error: &Error, now: Time) {
         self.error = Some(error.clone());
         self.lost = Some(now);
         self.is_blocked = false;
@@ -80,7 +85,6 @@ impl End {
         for channel in self.channels.values_mut() {
             channel.fail(error);
         }
-        self.tell(&lapin::Event::Error(error.clone()));
     }
 
     fn tell(&mut self, event: &lapin::Event) {

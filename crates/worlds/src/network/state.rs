@@ -349,7 +349,7 @@ impl State {
         end.closing = Some(sender);
         end.last_up = end.last_up.max(now + latency);
         let due = end.last_up;
-        end.fail(&errors::connection_is_closed(), now);
+        end.end(&errors::connection_is_closed(), now);
         self.push(due, Load::Close(connection));
         Ok(receiver)
     }

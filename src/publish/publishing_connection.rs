@@ -1,8 +1,8 @@
-//! A connection that publishes, and how it ends.
+//! A connection that copies are published on, and how it ends.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,10 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use lapin::Event;
 use tokio::sync::watch;
+use tokio::task::JoinError;
 
 use crate::broker::client::Connection;
+use crate::broker::connection::unblocked;
 use crate::broker::lane;
 use crate::broker::lane::cause::Cause;
 use crate::clock;
@@ -22,20 +24,21 @@ pub(super) const USUAL_ANSWER_TIME: Duration = Duration::from_secs(1);
 /// How long the event that says why a connection ended may take.
 pub(super) const NEWS_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often the end of an alarm is looked for.
-const LOOK_FOR_ALARM_EVERY: Duration = Duration::from_millis(100);
+/// Why it has ended, if nothing says more.
+const ENDED: &str = "the connection ended";
 
-/// A connection that publishes. When it has ended, nothing of it is awaited any longer.
-pub(super) struct Session {
+/// A connection that copies are published on. Once it has ended, nobody waits for its answers.
+pub(super) struct PublishingConnection {
     pub(super) connection: Arc<dyn Connection>,
     /// How long the broker may take to answer anything.
-    pub(super) limit: Duration,
-    /// How many lanes it has.
-    pub(super) lanes: AtomicUsize,
+    pub(super) answer_timeout: Duration,
+    /// Each of its lanes has a clone.
+    pub(super) lanes: Arc<()>,
     /// Why it has ended, and when that was noticed.
     end: watch::Sender<Option<(Cause, Instant)>>,
     last_send: Mutex<Instant>,
-    is_probing: AtomicBool,
+    /// When a probe may begin next.
+    next_probe: Mutex<Instant>,
     /// Whether the broker has confirmed anything on it.
     has_confirmed: AtomicBool,
     panic: Mutex<Option<Panic>>,
@@ -44,15 +47,15 @@ pub(super) struct Session {
 /// A fault of our own.
 type Panic = Box<dyn Any + Send>;
 
-impl Session {
-    pub(super) fn new(connection: Arc<dyn Connection>, limit: Duration) -> Arc<Self> {
+impl PublishingConnection {
+    pub(super) fn new(connection: Arc<dyn Connection>, answer_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             connection,
-            limit,
-            lanes: AtomicUsize::new(0),
+            answer_timeout,
+            lanes: Arc::default(),
             end: watch::Sender::new(None),
             last_send: Mutex::new(clock::now()),
-            is_probing: AtomicBool::new(false),
+            next_probe: Mutex::new(clock::now()),
             has_confirmed: AtomicBool::new(false),
             panic: Mutex::default(),
         })
@@ -75,8 +78,7 @@ impl Session {
                         tracing::warn!(%cause, "the broker blocks publishing; copies wait until its alarm is over");
                     }
                     Some(Event::ConnectionUnblocked) => tracing::info!("the broker accepts copies again"),
-                    // lapin reports the end of a channel here, too. If it is read after the end of the connection, it does not say why the
-                    // connection ended.
+                    // lapin also reports channel errors here. One that is read after the connection has ended is not why it ended.
                     Some(Event::Error(error)) if !self.connection.is_open() && !lane::closes_only_a_channel(&error) => {
                         self.end(lane::cause(&error));
                     }
@@ -88,19 +90,32 @@ impl Session {
         }
     }
 
-    /// Runs one of its lanes in a task. A panic in it becomes one of [`run`](Self::run), which ends the service.
-    pub(super) fn spawn(self: &Arc<Self>, lane: impl Future<Output = ()> + Send + 'static) {
-        let session = self.clone();
+    /// Runs something in a task. A panic in it becomes one of [`run`](Self::run), which ends the service.
+    pub(super) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let connection = self.clone();
         tokio::spawn(async move {
-            if let Err(panic) = AssertUnwindSafe(lane).catch_unwind().await {
-                *session.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
-                session.end(Cause::of("a fault of rehop's own"));
+            if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+                connection.panics(panic);
             }
         });
     }
 
-    /// Nothing is to be awaited of it any longer.
-    fn end(&self, cause: Cause) {
+    /// The same for the end of a task that did not come to its result. Returns its cause.
+    pub(super) fn end_of_task(&self, ended: JoinError) -> Cause {
+        let cause = Cause::of(ended.to_string());
+        if let Ok(panic) = ended.try_into_panic() {
+            self.panics(panic);
+        }
+        cause
+    }
+
+    fn panics(&self, panic: Panic) {
+        *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+        self.end(Cause::of("a fault of rehop's own"));
+    }
+
+    /// Ends it, unless it has ended already.
+    pub(super) fn end(&self, cause: Cause) {
         self.end.send_if_modified(|end| {
             let is_first = end.is_none();
             end.get_or_insert_with(|| (cause, clock::now()));
@@ -143,37 +158,38 @@ impl Session {
                 biased;
                 answer = &mut operation => return Ok(answer),
                 cause = self.ended() => return Err(cause),
-                () = tokio::time::sleep(self.limit) => if !self.connection.is_blocked() {
+                () = tokio::time::sleep(self.answer_timeout) => if !self.connection.is_blocked() {
                     self.end(Cause::of(missing));
                 },
             }
         }
     }
 
-    /// Finds out whether the connection is alive.
+    /// Finds out whether the connection is alive, if it was not found out a moment ago.
     pub(super) fn probe(self: &Arc<Self>) {
-        if self.is_probing.swap(true, Ordering::Relaxed) {
+        let now = clock::now();
+        let mut next_probe = self.next_probe.lock().unwrap_or_else(PoisonError::into_inner);
+        if now < *next_probe {
             return;
         }
-        let session = self.clone();
+        *next_probe = now + self.answer_timeout;
+        drop(next_probe);
+        let connection = self.clone();
         // In a task, because whoever waits for a confirm may give up meanwhile, and lapin would keep the channel.
-        tokio::spawn(async move {
+        self.spawn(async move {
             // A broker that refuses a channel is alive, too.
-            let _ = session.answer("no confirm and no answer in time", session.connection.open_channel()).await;
-            session.is_probing.store(false, Ordering::Relaxed);
+            let _ = connection.answer("no confirm and no answer in time", connection.connection.open_channel()).await;
         });
     }
 
     /// Returns once the broker does not block the connection. Read from the connection and not remembered from events, so that nothing is
     /// missed that happened before anybody listened.
     pub(super) async fn unblocked(&self) {
-        while self.connection.is_blocked() {
-            tokio::time::sleep(LOOK_FOR_ALARM_EVERY).await;
-        }
+        unblocked(&*self.connection).await;
     }
 
-    /// Returns when a copy that was sent now has been under way for so long that it breaks nothing any more. While the broker blocks the
-    /// connection it reads nothing, so the time that passes proves nothing.
+    /// Returns when a copy that is sent now can no longer be why something is closed. While the broker blocks the connection it reads nothing,
+    /// so that time does not count.
     pub(super) async fn usual_answer_time(&self) {
         loop {
             tokio::time::sleep(USUAL_ANSWER_TIME).await;
@@ -183,21 +199,22 @@ impl Session {
         }
     }
 
-    /// A copy is sent now. Returns when that is.
-    pub(super) fn sends(&self) -> Instant {
+    /// A copy is sent now. Returns the time.
+    pub(super) fn note_send(&self) -> Instant {
         let now = clock::now();
         *self.last_send.lock().unwrap_or_else(PoisonError::into_inner) = now;
         now
     }
 
-    /// Whether a copy that was sent at this time may be why the connection has ended: it was sent lately, or none was.
+    /// Whether a copy that was sent at this time may be why the connection ended. If none was sent shortly before, as when an alarm ends, all of
+    /// them may be.
     pub(super) fn may_have_ended_over(&self, sent_at: Instant) -> bool {
         let ended_at = self.end.borrow().as_ref().map_or_else(clock::now, |(_, at)| *at);
         let is_recent = |at: Instant| ended_at.saturating_duration_since(at) < USUAL_ANSWER_TIME;
         is_recent(sent_at) || !is_recent(*self.last_send.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn confirms(&self) {
+    pub(super) fn note_confirm(&self) {
         self.has_confirmed.store(true, Ordering::Relaxed);
     }
 
@@ -205,5 +222,3 @@ impl Session {
         self.has_confirmed.load(Ordering::Relaxed)
     }
 }
-
-const ENDED: &str = "the connection ended";

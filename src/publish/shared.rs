@@ -1,0 +1,83 @@
+//! What all copies share: the connection, and the exchanges.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, RwLock, Semaphore, watch};
+
+use super::exchange::Exchange;
+use super::publishing_connection::PublishingConnection;
+use crate::broker::connection::Link;
+use crate::broker::keeper::Keeper;
+
+/// How many copies are tried on lanes of their own at once. Those whose confirm takes longer than usual do not count.
+pub(super) const TRIALS: usize = 16;
+
+pub(super) struct Shared {
+    pub(super) link: Arc<Link>,
+    pub(super) keeper: Arc<Keeper>,
+    /// Told the exchange of each copy that has to be sent again.
+    pub(super) retried: Box<dyn Fn(&str) + Send + Sync>,
+    /// The connection, while there is one.
+    pub(super) connection: watch::Sender<Option<Arc<PublishingConnection>>>,
+    exchanges: Mutex<BTreeMap<String, Arc<Exchange>>>,
+    /// Read-locked by each copy while it may still break the connection. Write-locked by a copy that is suspected of having broken it, so that it
+    /// is sent with nothing beside it.
+    pub(super) may_break: RwLock<()>,
+    /// Lets one suspect at a time wait for that.
+    pub(super) suspects: Semaphore,
+    /// Limits the other copies that are tried on lanes of their own.
+    pub(super) trials: Semaphore,
+    pub(super) repair_wanted: Notify,
+}
+
+impl Shared {
+    pub(super) fn new(
+        link: Arc<Link>,
+        keeper: Arc<Keeper>,
+        exchanges: impl IntoIterator<Item = String>,
+        retried: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let exchanges = exchanges.into_iter().map(|name| (name.clone(), Exchange::new(name))).collect();
+        Arc::new(Self {
+            link,
+            keeper,
+            retried: Box::new(retried),
+            connection: watch::Sender::new(None),
+            exchanges: Mutex::new(exchanges),
+            may_break: RwLock::default(),
+            suspects: Semaphore::new(1),
+            trials: Semaphore::new(TRIALS),
+            repair_wanted: Notify::new(),
+        })
+    }
+
+    /// Returns a connection that copies can be sent on, as soon as there is one. The topology has been declared by then: an exchange without its
+    /// bindings would send everything to the stray queue.
+    pub(super) async fn connected(&self) -> Arc<PublishingConnection> {
+        type Present = Option<Arc<PublishingConnection>>;
+        let works = |present: &Present| present.as_ref().is_some_and(|connection| !connection.is_over());
+        let connection = self.connection.subscribe().wait_for(works).await.ok().and_then(|present| present.clone());
+        match connection {
+            Some(connection) => connection,
+            // The sender lives as long as `self`.
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn exchange(&self, name: &str) -> Arc<Exchange> {
+        let mut exchanges = self.lock();
+        if let Some(exchange) = exchanges.get(name) {
+            return exchange.clone();
+        }
+        exchanges.entry(name.to_owned()).or_insert_with(|| Exchange::new(name.to_owned())).clone()
+    }
+
+    pub(super) fn exchanges(&self) -> Vec<Arc<Exchange>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Exchange>>> {
+        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
