@@ -121,7 +121,7 @@ impl CopyPublisher {
             SendAnswer::Returned => Err(SendError::Returned),
             SendAnswer::Closed(cause) => Err(match connection.end_of_lane(cause).await {
                 Ok(cause) => SendError::LaneClosed { cause, was_slow: clock::elapsed(sent_at) >= USUAL_ANSWER_TIME },
-                Err(cause) => SendError::Disconnected { cause, may_be_why: connection.may_have_ended_over(sent_at) },
+                Err(cause) => SendError::Disconnected { cause, suspicion: connection.suspicion(sent_at) },
             }),
         }
     }
@@ -133,19 +133,21 @@ impl CopyPublisher {
             let connection = self.0.connected().await;
             exchange.ready().await;
             connection.unblocked().await;
-            let finds_out = exchange.find_out().await;
+            let is_suspect = way == Way::NothingBeside;
+            // A suspect is alone in any case, and need not take the turn from the others.
+            let finds_out = if is_suspect { None } else { exchange.find_out().await };
             // All that follows takes time.
             let may_send = || {
                 let is_connected = !connection.is_over() && !connection.connection.is_blocked();
-                is_connected && exchange.is_ready(finds_out.is_some())
+                is_connected && exchange.is_ready(is_suspect || finds_out.is_some())
             };
             // A copy that finds out also has a lane of its own, so that a close takes no other with it.
             let has_own_lane = way != Way::SharedLane || finds_out.is_some();
             // One suspect at a time waits for its turn, so that others have theirs in between.
-            let trial = match way {
-                Way::NothingBeside => suspects.acquire().await.ok(),
-                Way::SharedLane | Way::OwnLane if has_own_lane => trials.acquire().await.ok(),
-                Way::SharedLane | Way::OwnLane => None,
+            let trial = match is_suspect {
+                true => suspects.acquire().await.ok(),
+                false if has_own_lane => trials.acquire().await.ok(),
+                false => None,
             };
             let breaking = match way {
                 Way::NothingBeside => Either::Left(may_break.write().await),
@@ -186,8 +188,8 @@ async fn answer_to<T>(
             answer = &mut answer => return answer.ok(),
             cause = connection.ended() => {
                 // The lane may still have to pass on an answer that came before the end.
-                let answer = timeout(NEWS_LIMIT, answer).await.ok().and_then(Result::ok);
-                return Some(answer.unwrap_or(SendAnswer::Closed(cause)));
+                let answer = timeout(NEWS_LIMIT, answer).await;
+                return answer.map_or(Some(SendAnswer::Closed(cause)), Result::ok);
             }
             () = &mut may_still_break, if guards.is_some() => guards = None,
             () = sleep(connection.answer_timeout) => if !connection.connection.is_blocked() {

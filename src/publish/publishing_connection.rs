@@ -12,6 +12,7 @@ use lapin::Event;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
+use super::retries::Suspicion;
 use crate::broker::client::Connection;
 use crate::broker::connection::unblocked;
 use crate::broker::lane;
@@ -206,12 +207,16 @@ impl PublishingConnection {
         now
     }
 
-    /// Whether a copy that was sent at this time may be why the connection ended. If none was sent shortly before, as when an alarm ends, all of
-    /// them may be.
-    pub(super) fn may_have_ended_over(&self, sent_at: Instant) -> bool {
+    /// Whether a copy that was sent at this time may be why the connection has ended.
+    pub(super) fn suspicion(&self, sent_at: Instant) -> Suspicion {
         let ended_at = self.end.borrow().as_ref().map_or_else(clock::now, |(_, at)| *at);
         let is_recent = |at: Instant| ended_at.saturating_duration_since(at) < USUAL_ANSWER_TIME;
-        is_recent(sent_at) || !is_recent(*self.last_send.lock().unwrap_or_else(PoisonError::into_inner))
+        let last_send = *self.last_send.lock().unwrap_or_else(PoisonError::into_inner);
+        match (is_recent(sent_at), is_recent(last_send)) {
+            (true, _) => Suspicion::Likely,
+            (false, true) => Suspicion::Unlikely,
+            (false, false) => Suspicion::Possible,
+        }
     }
 
     pub(super) fn note_confirm(&self) {

@@ -39,8 +39,19 @@ pub(super) enum SendError {
     NoLane(Cause),
     /// The broker closed its lane. `was_slow`: it had been under way for longer than usual, so it may be stored.
     LaneClosed { cause: Cause, was_slow: bool },
-    /// The connection ended. `may_be_why`: perhaps because of this copy.
-    Disconnected { cause: Cause, may_be_why: bool },
+    /// The connection ended.
+    Disconnected { cause: Cause, suspicion: Suspicion },
+}
+
+/// Whether a copy may be why its connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Suspicion {
+    /// It had been under way for longer than that takes.
+    Unlikely,
+    /// So had everything else, as when the broker reads what an alarm held up.
+    Possible,
+    /// It was sent lately.
+    Likely,
 }
 
 impl SendError {
@@ -91,7 +102,7 @@ impl Retries {
             SendError::NoLane(_) if self.way == Way::SharedLane => verdict(Next::Again, Some(Trouble::NoChannel), true),
             SendError::NoLane(_) => verdict(self.after_pause(self.way), Some(Trouble::NoChannel), false),
             SendError::LaneClosed { cause, was_slow } => self.after_close(cause.blame(), *was_slow),
-            SendError::Disconnected { cause, may_be_why } => self.after_disconnect(cause.blame(), *may_be_why),
+            SendError::Disconnected { cause, suspicion } => self.after_disconnect(cause.blame(), *suspicion),
         }
     }
 
@@ -113,16 +124,18 @@ impl Retries {
         Verdict { next, trouble: Some(trouble), takes_none: matches!(blame, Blame::Exchange(_)) }
     }
 
-    fn after_disconnect(&mut self, blame: Blame, may_be_why: bool) -> Verdict {
-        // The broker reads in order, so what it cannot read was sent lately. Something else may take longer.
-        let is_suspect = blame == Blame::Unknown || (may_be_why && blame == Blame::Copy);
-        let (next, trouble) = match (is_suspect, self.way, blame) {
-            (false, ..) => (Next::Again, None),
-            (true, Way::NothingBeside, Blame::Copy) => {
+    fn after_disconnect(&mut self, blame: Blame, suspicion: Suspicion) -> Verdict {
+        let (next, trouble) = match (suspicion, self.way, blame) {
+            // Something other than reading a copy may take longer, so it is not known which copy it was. The pause bounds how often that happens.
+            (Suspicion::Unlikely, _, Blame::Unknown) => (self.after_pause(Way::OwnLane), None),
+            // It had its time with nothing beside it.
+            (Suspicion::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), None),
+            (Suspicion::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange(_)) => (Next::Again, None),
+            (Suspicion::Likely, Way::NothingBeside, Blame::Copy) => {
                 (self.closed_alone(Way::NothingBeside), Some(Trouble::Malformed))
             }
-            (true, Way::NothingBeside, _) => (self.after_pause(Way::NothingBeside), Some(Trouble::Malformed)),
-            (true, Way::SharedLane | Way::OwnLane, _) => (self.at_once(Way::NothingBeside), None),
+            (_, Way::NothingBeside, _) => (self.after_pause(Way::NothingBeside), Some(Trouble::Closed)),
+            (_, Way::SharedLane | Way::OwnLane, _) => (self.at_once(Way::NothingBeside), None),
         };
         Verdict { next, trouble, takes_none: false }
     }
@@ -160,7 +173,7 @@ mod tests {
     }
 
     fn disconnected(code: u16) -> SendError {
-        SendError::Disconnected { cause: cause(code), may_be_why: true }
+        SendError::Disconnected { cause: cause(code), suspicion: Suspicion::Likely }
     }
 
     fn in_way(way: Way) -> Retries {
@@ -230,19 +243,40 @@ mod tests {
 
     #[test]
     fn a_copy_that_may_have_broken_the_connection_is_tried_with_nothing_beside_it() {
-        let error =
-            |code, may_be_why| SendError::Disconnected { cause: Cause { code, text: String::new() }, may_be_why };
+        use Suspicion::{Likely, Possible, Unlikely};
+        let error = |code, suspicion| SendError::Disconnected { cause: Cause { code, text: String::new() }, suspicion };
         for way in [Way::SharedLane, Way::OwnLane] {
-            for (error, expected) in [
-                (error(Some(501), true), Way::NothingBeside),
-                (error(Some(541), true), Way::NothingBeside),
-                (error(Some(541), false), Way::NothingBeside),
-                (error(Some(501), false), way),
-                (error(Some(320), true), way),
-                (error(None, true), way),
+            for (code, suspicion, expected) in [
+                (Some(501), Likely, Way::NothingBeside),
+                (Some(501), Possible, Way::NothingBeside),
+                (Some(501), Unlikely, way),
+                (Some(541), Likely, Way::NothingBeside),
+                (Some(320), Likely, way),
+                (None, Likely, way),
             ] {
-                let (verdict, way) = after(way, &error);
-                assert_eq!((verdict.next, way), (Next::Again, expected), "{error:?}");
+                let (verdict, way) = after(way, &error(code, suspicion));
+                assert_eq!((verdict.next, way), (Next::Again, expected), "{code:?} {suspicion:?}");
+            }
+            let paused = Next::AfterPause { tries: 0 };
+            let (verdict, way) = after(way, &error(Some(541), Unlikely));
+            assert_eq!((verdict.next, way), (paused, Way::OwnLane), "something else may take longer");
+        }
+    }
+
+    #[test]
+    fn a_suspect_stays_one_until_it_had_its_time_and_only_what_it_alone_can_have_broken_counts() {
+        use Suspicion::{Likely, Possible, Unlikely};
+        let error = |code, suspicion| SendError::Disconnected { cause: cause(code), suspicion };
+        let again = |way| (Verdict { next: Next::Again, trouble: None, takes_none: false }, way);
+        assert_eq!(after(Way::NothingBeside, &error(320, Likely)), again(Way::NothingBeside));
+        assert_eq!(after(Way::NothingBeside, &error(320, Unlikely)), again(Way::OwnLane));
+        assert_eq!(after(Way::NothingBeside, &error(501, Unlikely)), again(Way::OwnLane));
+        for error in [error(501, Possible), error(541, Possible), error(541, Likely)] {
+            let mut suspect = in_way(Way::NothingBeside);
+            for tries in 0..10 {
+                let next = Next::AfterPause { tries };
+                let verdict = Verdict { next, trouble: Some(Trouble::Closed), takes_none: false };
+                assert_eq!((suspect.after(&error), suspect.way()), (verdict, Way::NothingBeside));
             }
         }
     }
