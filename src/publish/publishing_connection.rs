@@ -136,9 +136,9 @@ impl PublishingConnection {
         end.ok().and_then(|end| end.clone()).map_or_else(|| Cause::of(ENDED), |(cause, _)| cause)
     }
 
-    /// A lane of it has ended for this reason: returns the end of the connection instead, if that has ended, too.
+    /// A lane of it has ended for this reason: returns the end of the connection instead, if that is why.
     pub(super) async fn end_of_lane(&self, cause: Cause) -> Result<Cause, Cause> {
-        if !self.is_over() {
+        if !self.is_over() || cause.is_of_channel() {
             return Ok(cause);
         }
         // The event that says why comes soon after, if not before.

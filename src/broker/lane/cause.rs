@@ -55,6 +55,11 @@ impl Cause {
         Self { code: None, text: text.into() }
     }
 
+    /// Whether the broker closed only the channel: a soft error, in AMQP's words.
+    pub(crate) fn is_of_channel(&self) -> bool {
+        matches!(self.code, Some(311 | 313 | 403 | 404 | 405 | 406))
+    }
+
     /// 403 and 404 are about an exchange as a whole: of the exchanges that copies go to, none is a topic exchange, for which users may have
     /// permissions by routing key.
     pub(crate) fn blame(&self) -> Blame {
