@@ -39,6 +39,7 @@ async fn keep_connected(shared: &Shared) {
                     std::future::pending::<Infallible>().await
                 };
                 let cause = tokio::select! {
+                    biased;
                     cause = publishing.run(events) => cause,
                     never = begin => match never {},
                 };

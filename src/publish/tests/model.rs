@@ -354,12 +354,13 @@ impl State {
         under_way.for_each(|fate| fate.excuses += 1);
     }
 
-    /// A copy breaks the connection. From the second time on it is alone.
+    /// A copy breaks the connection. From the third time on it is alone, at the latest: once, its channel may have been closed at the same moment,
+    /// over another copy.
     fn breaks(&mut self, number: usize) {
         let is_heard = self.connection.as_ref().is_some_and(|present| self.is_heard(present));
         let breaks = self.breaks.entry(number).or_default();
         *breaks += u32::from(is_heard);
-        if is_heard && *breaks > 1 {
+        if is_heard && *breaks > 2 {
             // One that was given up right after it was sent counts no more.
             let is_recent = |fate: &Fate| fate.under_way.is_some_and(|(_, at)| at.elapsed() < USUAL_ANSWER_TIME);
             let beside: Vec<_> = (0..).zip(&self.fates).filter(|(_, fate)| fate.is_wanted && is_recent(fate)).collect();
