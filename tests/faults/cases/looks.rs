@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::{Connection, ConnectionProperties};
 use rehop_operator::parked::{ListRequest, Parked};
-use rehop_testing::{Broker, Publish, Received};
+use rehop_testing::{Broker, Publish, Received, eventually};
 use serde_json::{Value, json};
 
 use crate::evidence::Policy;
@@ -224,6 +224,11 @@ pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
         let mut operator = lab.operator_with(&lab.config, &Action::List);
         assert!(operator.ended(SOON).await.unwrap(), "look {look}: {}", operator.log());
         was_warned |= operator.log().contains(WARNING);
+        let all_back = async || {
+            let (parked, stray) = lab.ready(&client, &lab.stray()).await;
+            if (parked + stray) as usize == 2 * MESSAGES { Ok(true) } else { Err(format!("{parked} and {stray}")) }
+        };
+        eventually(SOON, "every message is in one of the two queues", all_back).await.unwrap();
         if (client.depth(&lab.parked()).await.unwrap() as usize) < MESSAGES {
             assert!(was_warned, "the warning comes before look {look}, which moves messages");
             break;

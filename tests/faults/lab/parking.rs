@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use rehop::topology::Role;
 use rehop_operator::parked::Parked;
-use rehop_testing::{Client, Publish};
+use rehop_testing::{Client, Publish, eventually};
 
 use super::Lab;
+use crate::ground::SOON;
 use crate::operator::{self, Action};
 use crate::service::{Config, Does, Service};
 
@@ -19,13 +20,20 @@ impl Lab {
     /// As [`park`](Self::park), after `change` has been applied to each message.
     pub(crate) async fn park_with(&self, count: usize, does: Does, change: impl Fn(Publish) -> Publish) -> Range<u64> {
         let park = self.exchange("park");
-        let before = self.client().await.depth(&self.parked()).await.unwrap();
+        let client = self.client().await;
+        let before = client.depth(&self.parked()).await.unwrap();
         let first = self
             .send_with(count, does, |message| {
                 change(Publish { exchange: park.clone(), ..message }.header("rehop-reason", "permanent"))
             })
             .await;
-        self.depth(&self.parked(), before + count as u32).await;
+        // What a killed operator held may come back meanwhile.
+        let parked = async || match client.depth(&self.parked()).await {
+            Ok(depth) if depth >= before + count as u32 => Ok(true),
+            Ok(depth) => Err(format!("{depth} are")),
+            Err(error) => Err(error.to_string()),
+        };
+        eventually(SOON, &format!("{count} messages more than {before} are parked"), parked).await.unwrap();
         first..first + count as u64
     }
 
@@ -48,7 +56,7 @@ impl Lab {
     /// Runs an operator to its end, which has to be a success.
     pub(crate) async fn operator_ends(&self, action: &Action) {
         let mut operator = self.operator_with(&self.config, action);
-        let succeeded = operator.ended(crate::ground::SOON).await.unwrap();
+        let succeeded = operator.ended(SOON).await.unwrap();
         assert!(succeeded, "the operator succeeds: {}", operator.log());
     }
 
