@@ -181,7 +181,7 @@ async fn answer_to<T>(
     guards: T,
     in_trouble: &mut CopyTrouble,
 ) -> Option<SendAnswer> {
-    let (mut guards, mut may_still_break) = (Some(guards), pin!(connection.usual_answer_time()));
+    let (mut guards, mut may_still_break) = (Some(guards), pin!(connection.unblocked_for(USUAL_ANSWER_TIME)));
     loop {
         tokio::select! {
             biased;
@@ -192,11 +192,11 @@ async fn answer_to<T>(
                 return answer.map_or(Some(SendAnswer::Closed(cause)), Result::ok);
             }
             () = &mut may_still_break, if guards.is_some() => guards = None,
-            () = sleep(connection.answer_timeout) => if !connection.connection.is_blocked() {
+            () = connection.unblocked_for(connection.answer_timeout) => {
                 // The confirm may still come, and sending the copy again would store it twice.
                 in_trouble.note(Trouble::Unconfirmed, None);
                 connection.probe();
-            },
+            }
         }
     }
 }

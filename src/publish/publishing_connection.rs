@@ -19,7 +19,8 @@ use crate::broker::lane;
 use crate::broker::lane::cause::Cause;
 use crate::clock;
 
-/// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close something because of a copy.
+/// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close something because of a copy. After this, a copy
+/// cannot be why something is closed.
 pub(super) const USUAL_ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// How long the event that says why a connection ended may take.
@@ -80,8 +81,11 @@ impl PublishingConnection {
                     }
                     Some(Event::ConnectionUnblocked) => tracing::info!("the broker accepts copies again"),
                     // lapin also reports channel errors here. One that is read after the connection has ended is not why it ended.
-                    Some(Event::Error(error)) if !self.connection.is_open() && !lane::closes_only_a_channel(&error) => {
-                        self.end(lane::cause(&error));
+                    Some(Event::Error(error)) if !self.connection.is_open() => {
+                        let cause = lane::cause(&error);
+                        if !cause.is_of_channel() {
+                            self.end(cause);
+                        }
                     }
                     Some(_) => {}
                     None => self.end(Cause::of(ENDED)),
@@ -159,9 +163,7 @@ impl PublishingConnection {
                 biased;
                 answer = &mut operation => return Ok(answer),
                 cause = self.ended() => return Err(cause),
-                () = tokio::time::sleep(self.answer_timeout) => if !self.connection.is_blocked() {
-                    self.end(Cause::of(missing));
-                },
+                () = self.unblocked_for(self.answer_timeout) => self.end(Cause::of(missing)),
             }
         }
     }
@@ -189,14 +191,14 @@ impl PublishingConnection {
         unblocked(&*self.connection).await;
     }
 
-    /// Returns when a copy that is sent now can no longer be why something is closed. While the broker blocks the connection it reads nothing,
-    /// so that time does not count.
-    pub(super) async fn usual_answer_time(&self) {
-        loop {
-            tokio::time::sleep(USUAL_ANSWER_TIME).await;
-            if !self.connection.is_blocked() {
-                return;
-            }
+    /// Returns once the broker has not blocked the connection for this long. While it does, it reads nothing, and after that it first has to read
+    /// what the alarm held up. So then the time begins anew.
+    pub(super) async fn unblocked_for(&self, time: Duration) {
+        const LOOKS: u32 = 4;
+        let mut looks = 0;
+        while looks < LOOKS {
+            tokio::time::sleep(time / LOOKS).await;
+            looks = if self.connection.is_blocked() { 0 } else { looks + 1 };
         }
     }
 

@@ -212,6 +212,18 @@ fn one_copy_finds_out_whether_an_exchange_takes_any_again() {
     assert!(sends < 3 * 200, "{sends} sends of 200 copies: at first, one of them now and then, and in the end");
 }
 
+/// An alarm begins while one copy is under way and a lane is opened for another. The broker answers both soon after it.
+#[test]
+fn a_broker_has_time_to_answer_after_an_alarm() {
+    for length in (1_900..2_100).chain(3_900..4_100) {
+        let copies = [0, 1].map(|exchange| Plan { at: 500, exchange, nature: Nature::Fine, withdrawn_after: None });
+        let (moods, weather) = (Vec::new(), vec![(501, Weather::Block(length))]);
+        let scenario = Scenario { seed: length, goes_on_refusing: false, copies: copies.to_vec(), moods, weather };
+        let outcome = play(&scenario);
+        assert_eq!(outcome.opened, 2, "a lane for each of the two, on one connection, with an alarm of {length} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_lane_panics_the_publishing_task() {
     let scenario =

@@ -1,5 +1,7 @@
 //! How a channel or a connection ended, and what that says about the copies that were under way on it.
 
+use lapin::protocol::AMQPSoftError;
+
 /// How the broker, or the network, ended a channel or a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cause {
@@ -57,7 +59,7 @@ impl Cause {
 
     /// Whether the broker closed only the channel: a soft error, in AMQP's words.
     pub(crate) fn is_of_channel(&self) -> bool {
-        matches!(self.code, Some(311 | 313 | 403 | 404 | 405 | 406))
+        self.code.is_some_and(|code| AMQPSoftError::from_id(code).is_some())
     }
 
     /// 403 and 404 are about an exchange as a whole: of the exchanges that copies go to, none is a topic exchange, for which users may have
@@ -68,8 +70,9 @@ impl Cause {
             Some(404) => Blame::Exchange(Trouble::Missing),
             // A property or a size; a frame that the broker cannot read.
             Some(406 | 501 | 502) => Blame::Copy,
-            // An operator closed it, the broker stops, or the virtual host is gone.
-            None | Some(320 | 402 | 530) => Blame::Nobody,
+            // An operator closed it, the broker stops, or the virtual host is gone. 504: frames followed that lapin had queued for a channel that was
+            // already closed.
+            None | Some(320 | 402 | 504 | 530) => Blame::Nobody,
             Some(_) => Blame::Unknown,
         }
     }
@@ -93,6 +96,7 @@ mod tests {
         check(Some(502), "SYNTAX_ERROR", Blame::Copy);
         check(Some(541), "INTERNAL_ERROR", Blame::Unknown);
         check(Some(320), "CONNECTION_FORCED - Closed via management plugin", Blame::Nobody);
+        check(Some(504), "CHANNEL_ERROR - expected 'channel.open'", Blame::Nobody);
         check(None, "connection reset by peer", Blame::Nobody);
     }
 }

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lapin::message::BasicReturnMessage;
-use lapin::protocol::AMQPErrorKind;
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Confirmation, ErrorKind};
 
@@ -120,23 +119,18 @@ pub(crate) fn cause(error: &lapin::Error) -> Cause {
     Cause { code, text: describe(error) }
 }
 
-/// Whether this error closed only a channel: one of AMQP's soft errors.
-pub(crate) fn closes_only_a_channel(error: &lapin::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ProtocolError(answer) if matches!(answer.kind(), AMQPErrorKind::Soft(_)))
-}
-
 #[cfg(test)]
 mod tests {
-    use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+    use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError};
 
     use super::*;
 
     #[test]
     fn the_end_of_a_channel_is_told_from_the_end_of_a_connection() {
-        let error =
-            |kind: AMQPErrorKind| lapin::Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, "why".into())));
-        assert!(closes_only_a_channel(&error(AMQPSoftError::PRECONDITIONFAILED.into())));
-        assert!(!closes_only_a_channel(&error(AMQPHardError::FRAMEERROR.into())));
-        assert!(!closes_only_a_channel(&ErrorKind::MissingHeartbeatError.into()));
+        let is_of_channel = |kind: ErrorKind| cause(&kind.into()).is_of_channel();
+        let protocol = |kind: AMQPErrorKind| ErrorKind::ProtocolError(AMQPError::new(kind, "why".into()));
+        assert!(is_of_channel(protocol(AMQPSoftError::PRECONDITIONFAILED.into())));
+        assert!(!is_of_channel(protocol(AMQPHardError::FRAMEERROR.into())));
+        assert!(!is_of_channel(ErrorKind::MissingHeartbeatError));
     }
 }

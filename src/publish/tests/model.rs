@@ -374,13 +374,21 @@ impl State {
 }
 
 impl Broker {
-    /// What is sent now on this line is read.
+    /// What is sent now on this line is read. What is on its way when an alarm begins is read after it.
     async fn read(&self, line: &Line) -> lapin::Result<()> {
-        let at = self.lock().arrival(line, 0);
+        let arrive = async {
+            loop {
+                let at = self.lock().arrival(line, 0);
+                sleep_until(at).await;
+                if !self.lock().is_blocked() {
+                    break;
+                }
+            }
+        };
         tokio::select! {
             biased;
             error = line.ended() => Err(error),
-            () = sleep_until(at) => Ok(()),
+            () = arrive => Ok(()),
         }
     }
 
