@@ -20,33 +20,15 @@ const LONGEST: Duration = Duration::from_millis(300);
 pub(super) struct Ending {
     since: Instant,
     last_arrival: Instant,
-    /// Since when its end waits for the broker's answer, if it was idle then.
-    ends_idle_since: Option<Instant>,
 }
 
 impl Ending {
     pub(super) fn begin(now: Instant) -> Self {
-        Self { since: now, last_arrival: now, ends_idle_since: None }
+        Self { since: now, last_arrival: now }
     }
 
     pub(super) fn arrived(&mut self, now: Instant) {
-        (self.last_arrival, self.ends_idle_since) = (now, None);
-    }
-
-    /// When the subscription may end if nothing else comes; `None` if it ends now.
-    pub(super) fn wait_until(&mut self, now: Instant) -> Option<Instant> {
-        let until = self.may_end_at();
-        if now < until {
-            return Some(until);
-        }
-        self.ends_idle_since = Some(now).filter(|now| self.last_arrival + IDLE <= *now);
-        None
-    }
-
-    /// Whether hardly anything was on its way when it ended: the subscription was idle, and the broker has answered at once. What was, though, is
-    /// suspect when it comes back.
-    pub(super) fn ended_idle(&self, now: Instant) -> bool {
-        self.ends_idle_since.is_some_and(|since| now <= since + IDLE)
+        self.last_arrival = now;
     }
 
     /// When the subscription may end if nothing else comes.

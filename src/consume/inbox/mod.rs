@@ -4,9 +4,9 @@
 //! their queues (quorum queues of 3.10, 4.0 and 4.3). A message above its delivery limit is parked. The inbox ensures that
 //! a message that kills its process is parked alone:
 //!
-//! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is
-//!   taken or started meanwhile. What was delivered before a suspect is charged once if the process dies, and can afford that.
-//!   Every subscription that the window does not allow ends before a suspect starts.
+//! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is taken or started
+//!   meanwhile. So every subscription that the window does not allow ends before a suspect starts. What it has brought is charged once
+//!   if the process dies, and can afford that.
 //! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
 //!   charged.
 //! - **A subscription whose deliveries all wait in this process is replaced**, so that they do not hold up the others.
@@ -73,7 +73,7 @@ use queue_inbox::{QueueInbox, Waiting};
 pub(crate) use requeued::Fingerprint;
 pub(crate) use rules::Rules;
 pub(crate) use suspicion::is_near_limit;
-use suspicion::{Redeliveries, Standing, standing};
+use suspicion::{Redeliveries, is_suspect};
 use turn::Turn;
 
 /// All deliveries that a process holds, of all its queues.
@@ -180,9 +180,6 @@ impl<T> Inbox<T> {
             // A subscription with a prefetch of one, which the suspect uses up, brings nothing else and can stay.
             return u16::from(held.is_used_up_by_one() && self.in_hand() == 1);
         }
-        if held.has_suspects() {
-            return 0;
-        }
         if held.is_full_of_waits() {
             // Ends it: the broker counts only a subscription's own deliveries, so another one can bring more.
             return 0;
@@ -211,7 +208,7 @@ impl<T> Inbox<T> {
             // What waited to be settled is settled now.
             self.quiet_until = Some(now + ACK_FLUSH_TIME);
         }
-        self.queues[queue.0].subscribe(prefetch, now);
+        self.queues[queue.0].subscribe(prefetch);
     }
 
     /// A delivery has arrived. `redeliveries` is the broker's count; `None` if the message is redelivered and the queue does not
@@ -224,19 +221,14 @@ impl<T> Inbox<T> {
         let held = &mut self.queues[queue.0];
         let count = redeliveries.unwrap_or(1);
         let redeliveries = held.redeliveries(count, &item);
-        let standing = standing(&held.rules, redeliveries, &self.proof);
-        held.arrive(redeliveries, standing, number, now, item);
+        let is_suspect = is_suspect(&held.rules, redeliveries);
+        held.arrive(redeliveries, is_suspect, number, now, item);
         self.turn.arrived();
-        match standing {
-            Standing::Plain if !self.proof.is_shaken() => self.turn.finished(queue.0, self.queues.len(), now),
-            Standing::Plain => {}
-            Standing::Doubtful | Standing::Dangerous => {
-                self.proof.shake();
-                self.turn.give_to(queue.0, now);
-            }
-        }
-        if standing == Standing::Dangerous {
-            self.proof.forget();
+        if is_suspect {
+            self.proof.shake();
+            self.turn.give_to(queue.0, now);
+        } else if !self.proof.is_shaken() {
+            self.turn.finished(queue.0, self.queues.len(), now);
         }
     }
 
@@ -266,11 +258,12 @@ impl<T> Inbox<T> {
         Some((QueueIndex(queue), Ticket(number), item))
     }
 
-    /// How many deliveries of a started suspect ended without an answer before this one, as far as this process can tell: its own handlers
-    /// gave none of them back.
+    /// How many deliveries of a message that has just started ended without an answer before this one, as far as this process can tell: its own
+    /// handlers gave none of them back. `None` if another process's handler has probably requeued it.
     pub(crate) fn unanswered(&self, ticket: &Ticket) -> Option<u32> {
-        let running = self.running.get(&ticket.0).filter(|running| running.is_suspect)?;
-        Some(running.redeliveries.unanswered()).filter(|unanswered| *unanswered > 0)
+        let Running { is_suspect, redeliveries, .. } = *self.running.get(&ticket.0)?;
+        let may_have_killed = is_suspect || (redeliveries.unexplained() > 0 && !self.proof.is_ample());
+        Some(redeliveries.unanswered()).filter(|unanswered| may_have_killed && *unanswered > 0)
     }
 
     /// The handler has ended, and with it the danger. Its slot stays taken until the delivery is settled, which may have to
@@ -365,7 +358,6 @@ impl<T> Inbox<T> {
     /// before no longer counts, and little is taken at a time.
     pub(crate) fn doubt(&mut self) {
         self.proof.shake();
-        self.proof.forget();
     }
 
     /// Deliveries that have waited too long, to be handed back now.
@@ -448,7 +440,8 @@ impl<T> Inbox<T> {
             || self.queues.iter().any(QueueInbox::has_startable_suspects)
     }
 
-    /// Until when suspects wait for subscriptions to end or, in ordered queues, to fill up, if they do.
+    /// Until when suspects wait for subscriptions to end or, in ordered queues, to fill up, if they do. What came later would be charged without
+    /// having had its turn: the nearest to its limit runs first.
     fn awaits_subscriptions_until(&self, now: Instant) -> Option<Instant> {
         let filled = self.queues.iter().filter_map(QueueInbox::fills_until).max().filter(|until| *until > now);
         self.awaits_ends_until(now).or(filled)

@@ -8,7 +8,7 @@ use super::{CRASHES_WITHIN, Running};
 /// The process may hold one delivery for this many proven ones.
 const PER_HELD: u64 = 8;
 
-/// After this many proven deliveries, ordinary requeues are not suspect.
+/// After this many proven deliveries, a suspect is forgotten, and what comes back a few times was probably requeued.
 const AMPLE_PROOF: u64 = 32;
 
 /// Counts the deliveries that were settled, or have run for long enough, since the process started or last saw a suspect.
@@ -39,9 +39,9 @@ impl Proof {
         self.is_shaken
     }
 
-    /// A suspect has arrived.
+    /// A suspect has arrived: what was proven before counts no more.
     pub(super) fn shake(&mut self) {
-        self.is_shaken = true;
+        (self.is_shaken, self.proven) = (true, 0);
     }
 
     /// Whether queues still take turns.
@@ -51,10 +51,6 @@ impl Proof {
 
     pub(super) fn is_ample(&self) -> bool {
         self.proven >= AMPLE_PROOF
-    }
-
-    pub(super) fn forget(&mut self) {
-        self.proven = 0;
     }
 
     pub(super) fn finished(&mut self, number: u64) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::ending::Ending;
 use super::lines::{Lines, Place};
 use super::requeued::{Fingerprint, Requeued};
-use super::suspicion::{Rank, Redeliveries, Standing, is_near_limit};
+use super::suspicion::{Rank, Redeliveries, is_near_limit};
 use super::{Rules, Running};
 
 /// Longer than any broker's timeout, and short enough to add to any time.
@@ -33,7 +33,7 @@ pub(super) struct QueueInbox<T> {
     filling: Option<Ending>,
     /// Its last delivery was new, or is known to have come back with a lost channel.
     is_fresh: bool,
-    /// What a lost channel held, and what an ended subscription may have been about to bring, with the counts that it will have.
+    /// What a lost channel held, and what may have been on its way to it, with the counts that it will have.
     pub(super) returning: Vec<Redeliveries>,
     requeued: Requeued,
     /// What is not settled, if the queue is ordered: then nothing is in `plain`, `suspects`, `held` and `due`.
@@ -54,7 +54,7 @@ pub(super) struct Waiting<T> {
     /// The number of the subscription that brought it.
     pub(super) subscription: u64,
     arrived: Instant,
-    standing: Standing,
+    is_suspect: bool,
     /// Where it stands in an ordered queue, once it was started.
     pub(super) place: Option<Place>,
 }
@@ -99,23 +99,10 @@ impl<T> QueueInbox<T> {
         }
     }
 
-    pub(super) fn subscribe(&mut self, prefetch: u16, now: Instant) {
-        let ended_idle = self.ending.is_some_and(|ending| ending.ended_idle(now));
-        self.replace_subscription(prefetch, !ended_idle);
-    }
-
-    /// `more_may_come`: whether deliveries may have been on their way to a subscription that ends.
-    fn replace_subscription(&mut self, prefetch: u16, more_may_come: bool) {
+    pub(super) fn subscribe(&mut self, prefetch: u16) {
         if self.is_subscribed() && prefetch > self.subscription.prefetch {
             self.subscription.prefetch = prefetch;
             return;
-        }
-        if prefetch == 0 && more_may_come {
-            // They come back, and 3.10 and 4.0 count them.
-            let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
-            let expected = Redeliveries::default().and_excused();
-            let known = self.returning.iter().filter(|returning| **returning == expected).count();
-            self.returning.extend(std::iter::repeat_n(expected, room.saturating_sub(known)));
         }
         self.subscription = Subscription { number: self.subscription.number + 1, prefetch, unsettled: 0 };
         (self.ending, self.filling) = (None, None);
@@ -125,7 +112,7 @@ impl<T> QueueInbox<T> {
     pub(super) fn fill_until(&mut self, now: Instant) -> Option<Instant> {
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
         let ending = self.ending.get_or_insert_with(|| Ending::begin(now));
-        if is_full { None } else { ending.wait_until(now) }
+        if is_full { None } else { Some(ending.may_end_at()).filter(|until| now < *until) }
     }
 
     /// Until when suspects of an ordered queue wait for the rest of its window: which line runs first depends on all of them.
@@ -197,8 +184,7 @@ impl<T> QueueInbox<T> {
     {
         let Running { subscription, redeliveries, is_suspect, place, .. } = *running;
         self.running -= 1;
-        let standing = if is_suspect && place.is_some() { Standing::Doubtful } else { Standing::Plain };
-        let waiting = Waiting { item, redeliveries, subscription, arrived: due, standing, place: None };
+        let waiting = Waiting { item, redeliveries, subscription, arrived: due, is_suspect, place: None };
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
@@ -225,12 +211,12 @@ impl<T> QueueInbox<T> {
         self.held.first_key_value().map(|((due, _), _)| *due).or_else(|| self.lines.due_at())
     }
 
-    pub(super) fn arrive(&mut self, redeliveries: Redeliveries, standing: Standing, number: u64, now: Instant, item: T)
+    pub(super) fn arrive(&mut self, redeliveries: Redeliveries, is_suspect: bool, number: u64, now: Instant, item: T)
     where
         T: Fingerprint,
     {
         let subscription = self.subscription.number;
-        let waiting = Waiting { item, redeliveries, subscription, arrived: now, standing, place: None };
+        let waiting = Waiting { item, redeliveries, subscription, arrived: now, is_suspect, place: None };
         self.subscription.unsettled += 1;
         if let Some(ending) = &mut self.ending {
             ending.arrived(now);
@@ -241,14 +227,13 @@ impl<T> QueueInbox<T> {
         }
         if self.rules.is_ordered {
             self.filling.get_or_insert_with(|| Ending::begin(now)).arrived(now);
-            self.suspects_in_line += usize::from(standing != Standing::Plain);
+            self.suspects_in_line += usize::from(is_suspect);
             return self.lines.arrive(waiting.item.order_key(), waiting, now);
         }
-        match standing {
-            Standing::Plain => self.plain.push_back(waiting),
-            Standing::Doubtful | Standing::Dangerous => {
-                self.suspects.insert(self.rank(&waiting, number), waiting);
-            }
+        if is_suspect {
+            self.suspects.insert(self.rank(&waiting, number), waiting);
+        } else {
+            self.plain.push_back(waiting);
         }
     }
 
@@ -292,7 +277,7 @@ impl<T> QueueInbox<T> {
         if self.suspects_in_line == 0 {
             return None;
         }
-        let suspects = || self.lines.heads().filter(|(_, waiting)| waiting.standing != Standing::Plain);
+        let suspects = || self.lines.heads().filter(|(_, waiting)| waiting.is_suspect);
         let most = suspects().map(|(_, waiting)| waiting.redeliveries.count).max()?;
         let is_downwards = if self.rules.counts_deliveries { most % 2 == 1 } else { self.draw % 2 == 1 };
         let first = suspects().min_by_key(|(place, _)| if is_downwards { u64::MAX - place.key } else { place.key });
@@ -360,13 +345,16 @@ impl<T> QueueInbox<T> {
         let in_line = self.lines.take_all();
         self.suspects_in_line = 0;
         let waiting = waiting.chain(&in_line).map(|waiting| waiting.redeliveries);
-        self.returning = waiting.chain(running).map(Redeliveries::and_excused).collect();
+        let held = waiting.chain(running).map(Redeliveries::and_excused);
+        // What was on its way comes back as well.
+        let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
+        self.returning = held.chain(std::iter::repeat_n(Redeliveries::default().and_excused(), room)).collect();
         self.plain.clear();
         self.due.clear();
         self.held.clear();
         self.suspects.clear();
         self.orphans += std::mem::take(&mut self.running);
-        self.replace_subscription(0, true);
+        self.subscribe(0);
     }
 
     pub(super) fn take_all(&mut self) -> Vec<T> {

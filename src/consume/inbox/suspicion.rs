@@ -2,25 +2,10 @@
 
 use std::time::Duration;
 
-use super::proof::Proof;
 use super::{CRASHES_WITHIN, Rules};
 
 /// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit.
 const LAST_CHARGES: u32 = 2;
-
-/// The least headroom of an ordinary requeue.
-const AMPLE_HEADROOM: u32 = 4;
-
-/// How a delivery is treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Runs with others.
-    Plain,
-    /// Runs in isolation, and says nothing about other deliveries: a handler has probably requeued it.
-    Doubtful,
-    /// Runs in isolation, and what was proven before counts no more.
-    Dangerous,
-}
 
 /// How often a message came back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,24 +37,15 @@ impl Redeliveries {
     }
 }
 
-/// How to treat a message that came back this often.
+/// Whether a message that came back this often may have killed a process.
 ///
 /// A requeue by another process's handler and a charge by a crash look alike. If handlers can have caused the count, the message
-/// is taken for an ordinary requeue as long as it can afford that mistake: it has ample headroom, and has used up at most a third
-/// of its limit. The same limits hold for what came back with a lost channel, because a message may break its channel too. A
-/// message that this process's own handlers gave back each time is no suspect, whatever its headroom.
-pub(super) fn standing(rules: &Rules, redeliveries: Redeliveries, proof: &Proof) -> Standing {
-    let Redeliveries { count, requeued, .. } = redeliveries;
-    let headroom = rules.delivery_limit.saturating_sub(count);
-    let unexplained = redeliveries.unexplained();
-    let is_ordinary =
-        unexplained <= rules.immediate && headroom >= AMPLE_HEADROOM && headroom >= count.saturating_mul(2);
-    match (count.saturating_sub(requeued), is_ordinary) {
-        (0, _) => Standing::Plain,
-        (_, true) if unexplained == 0 || proof.is_ample() => Standing::Plain,
-        (_, true) => Standing::Doubtful,
-        (_, false) => Standing::Dangerous,
-    }
+/// is taken for an ordinary requeue as long as it can afford that mistake: it has used up at most a third of its limit. The same
+/// holds for what came back with a lost channel, because a message may break its channel too. A message that this process's own
+/// handlers gave back each time is no suspect, however often that was.
+pub(super) fn is_suspect(rules: &Rules, redeliveries: Redeliveries) -> bool {
+    let is_affordable = redeliveries.count <= rules.delivery_limit / 3;
+    redeliveries.unanswered() > 0 && (redeliveries.unexplained() > rules.immediate || !is_affordable)
 }
 
 /// Whether a message that came back this often may be parked soon: few charges are left.

@@ -20,7 +20,7 @@ impl Checker<'_> {
                 let what = format!("{process:?} was asked to stop at {asked:.3?}, and took longer than its grace time");
                 self.broken(at, Promise::StopsEnd, what);
             }
-            // It does not start if its queues are deleted meanwhile.
+            // It does not start if its queues are deleted meanwhile. If it has started to consume another queue, that has its grace time.
             _ if result.is_err() && self.deletes_queues_around(at) => {}
             None => {
                 let what = format!("{process:?} stopped by itself: {result:?}");
@@ -87,7 +87,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn deletes_queues_around(&self, at: Time) -> bool {
-        let is_near = |fault: &Fault| fault.at < at && at < fault.at + Duration::from_secs(5);
+        let is_near = |fault: &Fault| fault.at < at && at < fault.at + Duration::from_secs(5) + self.scenario.grace;
         let faults = &self.scenario.faults;
         faults.iter().any(|fault| fault.kind == FaultKind::DeleteEmptyQueues && is_near(fault))
     }
