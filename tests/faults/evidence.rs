@@ -123,13 +123,12 @@ impl Witness {
 
 /// Waits until no more bytes pass.
 pub(crate) async fn quiet(bytes: impl Fn(&ProxyConnection) -> u64, connection: &ProxyConnection) {
-    let mut last = (bytes(connection), Instant::now());
+    // Several looks, because this process may have stood still itself.
+    let mut last = (bytes(connection), Instant::now(), 0);
     eventually(SOON, "all bytes have passed", async || {
         let now = bytes(connection);
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-        last.1.elapsed() > Duration::from_millis(300)
+        last = if now == last.0 { (now, last.1, last.2 + 1) } else { (now, Instant::now(), 0) };
+        last.1.elapsed() > Duration::from_millis(300) && last.2 >= 4
     })
     .await
     .unwrap();

@@ -14,7 +14,7 @@ use super::{
     url::{address_of, without_password},
 };
 
-const READY: Duration = Duration::from_secs(90);
+const READY: Duration = Duration::from_secs(300);
 
 /// A real RabbitMQ for tests; [the crate](crate) describes which one. A broker that it started ends when it is dropped.
 #[derive(Debug)]

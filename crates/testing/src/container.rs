@@ -27,7 +27,7 @@ pub(super) const AMQPS: u16 = 5671;
 pub(super) const MANAGEMENT: u16 = 15672;
 pub(super) const DEFAULT_TAG: &str = "4.3-management";
 
-const STARTUP: Duration = Duration::from_secs(120);
+const STARTUP: Duration = Duration::from_secs(300);
 const COMMAND: Duration = Duration::from_secs(60);
 
 /// Removes the containers named by the arguments. A missing one may still be in creation, so it gets two seconds.

@@ -21,7 +21,7 @@ use super::{
 };
 
 const COMMAND: Duration = Duration::from_secs(60);
-const STARTUP: Duration = Duration::from_secs(90);
+const STARTUP: Duration = Duration::from_secs(300);
 
 /// Kills the process groups whose leaders' ids are in the directory, then deletes the directory. A dying process may still
 /// write a file after the signal, hence the pause and the second try.

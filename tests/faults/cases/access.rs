@@ -177,7 +177,7 @@ async fn refused(lab: &Lab, config: &Config, expected: &str) {
 }
 
 async fn works(lab: &Lab) -> Account {
-    let mut service = lab.service();
+    let mut service = lab.service_with(&Config { startup: SOON, ..lab.config.clone() });
     lab.settled(SOON).await;
     service.stop().await;
     lab.close(Allowed::nothing()).await

@@ -23,7 +23,7 @@ const LADDER: usize = 1;
 const ALONE: usize = SHARED.len();
 
 /// The first wait is long enough for the clock to jump meanwhile.
-const DELAYS: [u64; 2] = [3_000, 100];
+const DELAYS: [u64; 2] = [6_000, 100];
 /// In tiers this takes two legs.
 const ASKED: u64 = DELAYS[0] + DELAYS[1];
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rehop::settings::WaitStrategy;
-use rehop_testing::{Client, ProxyConnection};
+use rehop_testing::{Client, ProxyConnection, eventually};
 
 use crate::evidence::{between, quiet};
 use crate::ground::{Ground, SOON};
@@ -15,9 +15,9 @@ use crate::service::Does;
 const MESSAGES: usize = 20;
 
 /// The TTL of the wait queue, or of what stands in for a delayed exchange. It is long enough for all copies to be counted there.
-const TIER: u64 = 5000;
+const TIER: u64 = 10_000;
 /// The same for the two rungs that a copy takes on the ladder, one after the other.
-const RUNGS: [u64; 2] = [4000, 2000];
+const RUNGS: [u64; 2] = [8000, 4000];
 
 /// As many handlers as messages, so that all are at the same step.
 async fn lab(ground: &Ground, name: &str) -> Lab {
@@ -79,7 +79,7 @@ pub(crate) async fn before_the_handler(ground: Ground) -> Account {
     let opening = 4 * MESSAGES;
     lab.send(opening, Does::Succeed).await;
     let service = lab.service();
-    lab.done(opening).await;
+    lab.settled(SOON).await;
     lab.send(MESSAGES, Does::Gate).await;
     lab.started(opening + 1).await;
     lab.depth(lab.work(), 0).await;
@@ -107,6 +107,8 @@ pub(crate) async fn after_the_handler(ground: Ground) -> Account {
     lab.done(MESSAGES).await;
     service.kill().await;
     drop(proxy);
+    // The broker has taken them back.
+    lab.depth(lab.work(), MESSAGES as u32).await;
     finish(&lab, MESSAGES).await
 }
 
@@ -151,9 +153,11 @@ pub(crate) async fn after_the_ack(ground: Ground) -> Account {
     let (mut service, proxy) = lab.service_behind().await;
     lab.started(MESSAGES).await;
     let consuming = proxy.connection(0).unwrap();
+    let before = consuming.bytes_to_broker();
     service.go().await;
     lab.done(MESSAGES).await;
     // Few frames ack all of them, so their number says nothing.
+    eventually(SOON, "the first acks are sent", async || consuming.bytes_to_broker() > before).await.unwrap();
     quiet(ProxyConnection::bytes_to_broker, &consuming).await;
     service.kill().await;
     let mut service = lab.service();
@@ -176,8 +180,9 @@ pub(crate) async fn at_random(ground: Ground) -> Account {
         tokio::time::sleep(between(20, 600)).await;
         services[kill % services.len()].kill().await;
     }
-    lab.recovers(SOON).await;
     load.stop().await;
+    lab.settled(SOON * 3).await;
+    lab.recovers(SOON).await;
     lab.settled(SOON).await;
     let mut deaths = 0;
     for service in services {

@@ -42,11 +42,18 @@ pub(crate) async fn with_a_policy(ground: Ground) -> Account {
     looked_at(&ground, Some(LIMIT)).await
 }
 
+/// One whose broker has time to answer.
+async fn lab(ground: &Ground, name: &str) -> Lab {
+    let mut lab = ground.lab(name).await;
+    lab.config.answer = SOON;
+    lab
+}
+
 async fn looked_at(ground: &Ground, limit: Option<u32>) -> Account {
     let broker = ground.shared_broker().await;
     let mut sum = Account::default();
     for way in [Way::Nack, Way::Reject, Way::ChannelClosed] {
-        let lab = ground.lab(&format!("looks-{way:?}")).await;
+        let lab = lab(ground, &format!("looks-{way:?}")).await;
         sum.add(&looked_at_by(&broker, lab, limit, way).await);
     }
     sum
@@ -188,7 +195,7 @@ fn content(message: &Received) -> Received {
 }
 
 pub(crate) async fn listed(ground: Ground) -> Account {
-    let resting = Resting::new(ground.lab("looks-list").await, 40).await;
+    let resting = Resting::new(lab(&ground, "looks-list").await, 40).await;
     resting.list(ground.times(40, 1_000)).await
 }
 
@@ -198,7 +205,7 @@ pub(crate) async fn listed_under_a_low_limit(ground: Ground) -> Account {
         return Account::default().with_note("not tried: this version counts each look");
     }
     let broker = ground.shared_broker().await;
-    let resting = Resting::new(ground.lab("looks-free").await, 10).await;
+    let resting = Resting::new(lab(&ground, "looks-free").await, 10).await;
     let mut policies = Vec::new();
     for (queue, _) in &resting.queues {
         policies.push(Policy::set(&broker, queue, delivery_limit(LIMIT)).await);
@@ -216,7 +223,7 @@ pub(crate) async fn listed_under_a_policy(ground: Ground) -> Account {
     const DEFAULT_LIMIT: u32 = 20;
     const WARNING: &str = "this broker counts how often messages are looked at";
     let broker = ground.shared_broker().await;
-    let lab = ground.lab("looks-policy").await;
+    let lab = lab(&ground, "looks-policy").await;
     lab.send_nowhere(MESSAGES).await;
     let policy = Policy::set(&broker, &lab.parked(), delivery_limit(DEFAULT_LIMIT)).await;
     let (client, mut was_warned) = (lab.client().await, false);

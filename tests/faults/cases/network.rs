@@ -155,7 +155,7 @@ async fn one_only(ground: &Ground, proxy: &Proxy, index: usize) -> usize {
 /// Only the heartbeat can detect that acks do not arrive.
 pub(crate) async fn no_acks(ground: Ground) -> Account {
     let mut lab = lab(&ground, "no-acks").await;
-    lab.notices_silence();
+    lab.config.heartbeat = Duration::from_secs(6);
     under_load(lab, async |proxy| {
         let (accepted, consuming) = (proxy.accepted(), proxy.connection(0).unwrap());
         consuming.pause_to_broker();

@@ -26,13 +26,15 @@ pub(crate) async fn restarts_under_a_backlog(ground: Ground) -> Account {
     lab.send(ground.times(4000, 12_000), Does::Slow(50)).await;
     lab.send(50, Does::Fail(1)).await;
     let mut services = std::collections::VecDeque::from([lab.service(), lab.service()]);
-    let rounds = ground.times(12, 40);
+    let (client, rounds) = (lab.client().await, ground.times(12, 40));
     for round in 0..rounds {
         lab.started((round + 1) * 10).await;
+        if client.depth(lab.work()).await.unwrap() < 1_000 {
+            lab.send(1_000, Does::Slow(50)).await;
+        }
         services.push_back(lab.service());
         services.pop_front().unwrap().stop().await;
     }
-    let client = lab.client().await;
     assert!(client.depth(lab.work()).await.unwrap() > 0, "there was a backlog until the end");
     // More handlers take the rest of it.
     let work = lab.work_mut();

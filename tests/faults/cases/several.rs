@@ -92,10 +92,10 @@ pub(crate) async fn one_is_deleted(ground: Ground) -> Account {
     lab.settled(SOON).await;
     assert!(lab.record().ended().contains(&(load + 99)), "the other queue's messages are handled");
     service.stop().await;
-    // If a subscription meets the deletion, the broker may close the whole connection.
+    // If a subscription or a declare meets the deletion, the broker may close the whole connection.
     let log = service.log();
     let is_consuming = |line: &&str| line.contains("connected broker=") && line.ends_with("consuming");
     let losses = log.lines().filter(is_consuming).count() - 1;
-    assert!(losses <= 1, "the consuming connection was lost {losses} times");
+    assert!(losses <= 5, "the consuming connection was lost {losses} times");
     lab.close(Allowed::losses(losses, lab.config.queues[B].prefetch.into())).await
 }

@@ -55,7 +55,7 @@ const LONGEST: u64 = 1300;
 
 /// If copies are counted while they wait, they wait long enough for it.
 fn first_delay(step: Step) -> u64 {
-    if step == Step::WaitCopy { 8000 } else { 500 }
+    if step == Step::WaitCopy { 20_000 } else { 500 }
 }
 
 pub(crate) async fn in_fair_weather(ground: Ground) -> Account {
@@ -123,7 +123,7 @@ impl<'a> Stage<'a> {
         (lab.config.heartbeat, lab.config.answer) = (Duration::from_secs(60), SOON);
         lab.config.grace = Duration::from_secs(30);
         let work = lab.work_mut();
-        work.concurrency = HANDLERS as u16;
+        (work.concurrency, work.handler_timeout) = (HANDLERS as u16, 5 * SOON);
         work.immediate = u32::from(step == Step::Requeue);
         work.delays = vec![first_delay(step), 1100, 1200, LONGEST];
         lab.declare().await;

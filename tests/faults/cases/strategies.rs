@@ -35,8 +35,9 @@ pub(crate) async fn native(ground: Ground) -> Account {
         // What no handler has seen goes back at once, and spends none of its waits.
         rolling.pop_front().unwrap().stop().await;
     }
-    lab.recovers(SOON).await;
     load.stop().await;
+    lab.settled(SOON * 3).await;
+    lab.recovers(SOON).await;
     lab.settled(SOON).await;
     for service in &mut rolling {
         service.stop().await;

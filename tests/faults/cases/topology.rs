@@ -19,7 +19,7 @@ const RECOVERY: Duration = SOON;
 /// A wait that does not keep a case for long.
 const SHORT: u64 = 2500;
 /// A wait that leaves time to delete something while all messages wait.
-const LONG: u64 = 7000;
+const LONG: u64 = 15_000;
 
 /// A consuming service whose messages wait for this long.
 async fn running(ground: &Ground, name: &str, delay: u64) -> (Lab, Service, Client) {

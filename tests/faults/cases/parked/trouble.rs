@@ -18,7 +18,8 @@ use crate::record::Step;
 use crate::service::Does;
 
 async fn lab_with(ground: &Ground, name: &str, does: Does) -> Lab {
-    let lab = ground.lab(name).await;
+    let mut lab = ground.lab(name).await;
+    lab.config.answer = SOON;
     lab.declare().await;
     lab.park(MESSAGES, does).await;
     lab
@@ -117,11 +118,11 @@ pub(crate) async fn broker_restarts(ground: Ground) -> Account {
     lab.park(MESSAGES, Does::Succeed).await;
     let mut request = everything();
     // Slow enough that most are left when the restart begins.
-    request.rate = Some(20.0);
+    request.rate = Some(5.0);
     let operator = lab.operator();
     let replaying = tokio::spawn(async move { operator.replay(&request, |_| {}, std::future::pending()).await });
     let client = lab.client().await;
-    eventually(SOON, "some are sent", async || client.depth(lab.work()).await.map(|depth| depth >= 20)).await.unwrap();
+    eventually(SOON, "some are sent", async || client.depth(lab.work()).await.map(|depth| depth >= 5)).await.unwrap();
     let witness = Witness::new(&broker).await;
     broker.restart().await.unwrap();
     witness.was_cut_off().await;
@@ -164,6 +165,7 @@ pub(crate) async fn parks_again(ground: Ground) -> Account {
 pub(crate) async fn parked_queue_is_deleted(ground: Ground) -> Account {
     const AT_HANDLERS: usize = 50;
     let mut lab = ground.lab("op-no-parked").await;
+    lab.config.answer = SOON;
     lab.work_mut().concurrency = AT_HANDLERS as u16;
     lab.declare().await;
     lab.park(AT_HANDLERS, Does::GatePark).await;
