@@ -191,7 +191,7 @@ impl PublishingConnection {
         unblocked(&*self.connection).await;
     }
 
-    /// Returns once the broker has not blocked the connection for this long. While it does, it reads nothing, and after that it first has to read
+    /// Returns once the broker has not blocked the connection for about this long. While it does, it reads nothing, and after that it first has to read
     /// what the alarm held up. So then the time begins anew.
     pub(super) async fn unblocked_for(&self, time: Duration) {
         const LOOKS: u32 = 4;

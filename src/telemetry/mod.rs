@@ -83,8 +83,8 @@
 //! - An attempt links to the previous one if that is known: after a wait, but not after a requeue. An attempt after a requeue is below the wait
 //!   before it in the process that recorded the wait; in another one it has no parent.
 //! - A delivery that may have killed its process (it came back without an answer, and no handler of this process gave it back) begins with a span
-//!   `receive <queue>`. It is exported before the handler starts, for which the message waits 500 ms at most. Its status is an error, so
-//!   that tail sampling keeps the chain.
+//!   `receive <queue>`. It is exported before the handler starts, for which the message waits 500 ms at most, unless another one is being
+//!   exported. Its status is an error, so that tail sampling keeps the chain.
 //! - Spans without a parent need an id generator that puts them into the chain's trace. [`init`] has it, and a provider of your own gets
 //!   [`ChainIds`]. Without it, a wait, and an attempt in a process that has not recorded the wait before it, are children of the producer's span, which
 //!   Jaeger may doubt and move if the producer is on another host; and a message without a context has a trace for each attempt until its first wait.

@@ -223,11 +223,12 @@ impl<T> Inbox<T> {
         let redeliveries = held.redeliveries(count, &item);
         let is_suspect = is_suspect(&held.rules, redeliveries);
         held.arrive(redeliveries, is_suspect, number, now, item);
+        let is_fresh = held.is_fresh();
         self.turn.arrived();
         if is_suspect {
             self.proof.shake();
             self.turn.give_to(queue.0, now);
-        } else if !self.proof.is_shaken() {
+        } else if is_fresh && !self.proof.is_shaken() {
             self.turn.finished(queue.0, self.queues.len(), now);
         }
     }

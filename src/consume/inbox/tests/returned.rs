@@ -285,7 +285,7 @@ fn what_goes_back_to_wait_in_its_queue_is_as_little_suspect_as_before() {
     assert!(!inbox.queues[0].has_suspects(), "this process has requeued it");
 }
 
-/// A fresh message ends the wait for what an ended subscription may have been about to bring.
+/// A fresh message ends the wait for what was on its way to a lost channel.
 #[test]
 fn a_message_that_waited_in_its_queue_uncounted_is_fresh_when_it_comes_again() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
@@ -296,7 +296,7 @@ fn a_message_that_waited_in_its_queue_uncounted_is_fresh_when_it_comes_again() {
     inbox.finish(ticket, now);
     assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [8]);
     inbox.subscribed(queue, 1, now);
-    inbox.subscribed(queue, 0, now);
+    inbox.lost(queue);
     inbox.arrive(queue, Some(0), now, 7);
     inbox.arrive(queue, Some(1), now, 1);
     assert!(inbox.queues[0].has_suspects());

@@ -41,6 +41,20 @@ fn a_fresh_delivery_passes_the_turn_on_although_its_handler_runs() {
     assert_eq!((inbox.window(a, now), inbox.window(b, now)), (10, 1));
 }
 
+/// It may have killed the process before, although it is no suspect yet.
+#[test]
+fn a_queue_whose_delivery_came_back_keeps_its_turn_until_that_is_settled() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let (a, b) = (inbox.add(RULES), inbox.add(RULES));
+    inbox.subscribed(a, 1, now);
+    inbox.arrive(a, Some(1), now, 0);
+    let (ticket, _) = started(&mut inbox, now);
+    assert_eq!((inbox.window(a, now), inbox.window(b, now)), (1, 0));
+    inbox.finish(ticket, now);
+    inbox.subscribed(a, 0, now);
+    assert_eq!((inbox.window(a, now), inbox.window(b, now)), (0, 1));
+}
+
 /// That one may be what killed the process before.
 #[test]
 fn after_a_suspect_a_queue_keeps_its_turn_until_its_delivery_is_settled() {
