@@ -11,9 +11,9 @@ use crate::broker::name::short;
 use crate::clock;
 use crate::error::Error;
 
-/// If the leader of a queue did not answer in time, the broker's answer about the queue takes at least this much longer than one that
-/// needs no queue.
-const DOUBTFUL: Duration = Duration::from_millis(200);
+/// If the leader of a queue did not answer in time, the broker's answer about the queue takes 250 ms longer than one that needs no queue.
+/// This is well below that, because a doubt that is wrong only asks again.
+const DOUBTFUL: Duration = Duration::from_millis(100);
 
 /// How long an empty queue is doubted.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);

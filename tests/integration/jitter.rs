@@ -1,6 +1,7 @@
 //! Jitter: waits that are drawn, and how long messages then really are away.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -73,6 +74,28 @@ async fn waits(strategy: WaitStrategy, jitter: Jitter) -> Vec<Waited> {
     drawn.iter().map(waited).collect()
 }
 
+/// Lets messages wait with each kind of jitter, at the same time, so that waits can be long. Returns what shows that all of a kind came together.
+async fn of_each_kind(strategy: WaitStrategy, kinds: &[(Jitter, RangeInclusive<Duration>)]) -> Vec<String> {
+    let mut together = Vec::new();
+    let of_each_kind = join_all(kinds.iter().map(|(jitter, _)| waits(strategy, *jitter))).await;
+    for ((jitter, bounds), waits) in kinds.iter().zip(of_each_kind) {
+        let what = format!("{strategy}, {jitter:?}: {waits:?}");
+        assert!(waits.iter().all(|wait| bounds.contains(&wait.drawn)), "{what}");
+        assert!(waits.iter().all(|wait| wait.away + ROUNDING >= wait.drawn), "{what}");
+        assert!(waits.iter().map(|wait| wait.drawn).collect::<BTreeSet<_>>().len() >= 3, "{what}");
+        if strategy == WaitStrategy::DelayedExchange {
+            // What stands in for it keeps all of them for the same time.
+            assert!(waits.iter().all(|wait| wait.told == Some(wait.drawn)), "{what}");
+        } else {
+            let soonest = waits.iter().map(|wait| wait.away).min();
+            if soonest >= waits.iter().map(|wait| wait.drawn).max() {
+                together.push(what);
+            }
+        }
+    }
+    together
+}
+
 /// At the handler, too: none comes sooner than it should, and they do not come together. One is back before the wait of another is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn jittered_waits_differ_and_stay_within_their_delay() {
@@ -82,20 +105,14 @@ async fn jittered_waits_differ_and_stay_within_their_delay() {
         (Jitter::Decorrelated, FIRST..=LONGEST),
     ];
     for strategy in [WaitStrategy::Ladder, WaitStrategy::InProcess, WaitStrategy::DelayedExchange] {
-        // At the same time, so that waits can be long: draws are then further apart than a busy machine is late.
-        let of_each_kind = join_all(kinds.iter().map(|(jitter, _)| waits(strategy, *jitter))).await;
-        for ((jitter, bounds), waits) in kinds.iter().zip(of_each_kind) {
-            let what = format!("{strategy}, {jitter:?}: {waits:?}");
-            assert!(waits.iter().all(|wait| bounds.contains(&wait.drawn)), "{what}");
-            assert!(waits.iter().all(|wait| wait.away + ROUNDING >= wait.drawn), "{what}");
-            assert!(waits.iter().map(|wait| wait.drawn).collect::<BTreeSet<_>>().len() >= 3, "{what}");
-            if strategy == WaitStrategy::DelayedExchange {
-                // What stands in for it keeps all of them for the same time.
-                assert!(waits.iter().all(|wait| wait.told == Some(wait.drawn)), "{what}");
-            } else {
-                let soonest = waits.iter().map(|wait| wait.away).min();
-                assert!(soonest < waits.iter().map(|wait| wait.drawn).max(), "{what}");
+        // A busy machine may be later than the draws are apart, but hardly three times.
+        let mut late = Vec::new();
+        for _ in 0..3 {
+            late = of_each_kind(strategy, &kinds).await;
+            if late.is_empty() {
+                break;
             }
         }
+        assert!(late.is_empty(), "all of a kind came together, each time: {late:?}");
     }
 }

@@ -90,9 +90,10 @@ async fn waits_follow_the_delays_in_order_and_are_never_shorter() {
 }
 
 /// Publishes one message to a service whose handler always fails, and returns how many attempts there were and the reason.
-async fn attempts_until_parked(fixture: &Fixture, message: Publish) -> (usize, String) {
+/// `message` is made when the service runs: it may have a deadline.
+async fn attempts_until_parked(fixture: &Fixture, message: impl FnOnce() -> Publish) -> (usize, String) {
     let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::transient("no"))).await;
-    fixture.client.publish(message).await.unwrap();
+    fixture.client.publish(message()).await.unwrap();
     let parked = fixture.drain_parked(1).await.remove(0);
     run.stop().await;
     (seen.all().len(), parked.headers["rehop-reason"].as_str().unwrap().to_owned())
@@ -101,7 +102,7 @@ async fn attempts_until_parked(fixture: &Fixture, message: Publish) -> (usize, S
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_message_is_not_attempted() {
     let fixture = Fixture::new("expired").await;
-    let message = fixture.to_queue().header("rehop-expires-at", now_millis() - 1);
+    let message = || fixture.to_queue().header("rehop-expires-at", now_millis() - 1);
     assert_eq!(attempts_until_parked(&fixture, message).await, (0, "expired".to_owned()));
 }
 
@@ -109,7 +110,7 @@ async fn an_expired_message_is_not_attempted() {
 async fn no_wait_is_begun_that_would_end_past_the_deadline() {
     let mut fixture = Fixture::new("expires-in-wait").await;
     fixture.retry().delays = millis([100, 60_000]);
-    let message = fixture.to_queue().header("rehop-expires-at", now_millis() + 30_000);
+    let message = || fixture.to_queue().header("rehop-expires-at", now_millis() + 30_000);
     assert_eq!(attempts_until_parked(&fixture, message).await, (2, "expired".to_owned()));
 }
 
@@ -117,7 +118,7 @@ async fn no_wait_is_begun_that_would_end_past_the_deadline() {
 async fn producers_can_give_the_deadline_in_a_header_of_another_name_and_as_text() {
     let mut fixture = Fixture::new("custom-expiry").await;
     fixture.settings.expiry_header = "x-good-until".to_owned();
-    let message = fixture.to_queue().header("x-good-until", (now_millis() - 1).to_string());
+    let message = || fixture.to_queue().header("x-good-until", (now_millis() - 1).to_string());
     assert_eq!(attempts_until_parked(&fixture, message).await, (0, "expired".to_owned()));
 }
 
@@ -126,10 +127,12 @@ async fn producers_can_give_the_deadline_in_a_header_of_another_name_and_as_text
 async fn expiration_and_timestamp_make_a_deadline_that_is_kept_over_hops() {
     let mut fixture = Fixture::new("expiration").await;
     fixture.retry().delays = millis([100, 60_000]);
-    let message = fixture.to_queue().properties(|it| {
-        it.expiration = Some("20000".to_owned());
-        it.timestamp = Some(now_millis() as u64 / 1000);
-    });
+    let message = || {
+        fixture.to_queue().properties(|it| {
+            it.expiration = Some("20000".to_owned());
+            it.timestamp = Some(now_millis() as u64 / 1000);
+        })
+    };
     assert_eq!(attempts_until_parked(&fixture, message).await, (2, "expired".to_owned()));
 }
 
@@ -138,7 +141,7 @@ async fn max_age_counts_from_the_first_delivery_and_not_from_each_hop() {
     let mut fixture = Fixture::new("max-age").await;
     fixture.retry().delays = millis([1_500; 6]);
     fixture.retry().max_age = Some(MaxAge(Some(Duration::from_secs(5))));
-    let message = fixture.to_queue();
+    let message = || fixture.to_queue();
     let (attempts, reason) = attempts_until_parked(&fixture, message).await;
     assert!((1..=4).contains(&attempts), "{attempts} attempts within 5 s, one each 1.5 s");
     assert_eq!(reason, "expired");

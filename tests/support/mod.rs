@@ -23,7 +23,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// How long what waits for nothing may take. It is far below the defaults of the grace time and of the startup timeout, and leaves a
 /// busy machine time.
-pub(crate) const PROMPTLY: Duration = Duration::from_secs(10);
+pub(crate) const PROMPTLY: Duration = Duration::from_secs(25);
 
 /// What tests of strategy `native` leave untested where they have to.
 pub(crate) const DELAYED_RETRIES: &str = "delayed retries, because the broker is older than 4.3";

@@ -19,7 +19,7 @@ use super::shop::Shop;
 use super::witness::{Sent, Witness};
 
 /// How long the service may take to start, or to stop.
-const IN_TIME: Duration = Duration::from_secs(20);
+const IN_TIME: Duration = Duration::from_secs(90);
 
 /// The parts of the demo, apart from the service that consumes.
 pub(crate) struct Play<C> {

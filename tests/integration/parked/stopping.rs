@@ -101,7 +101,7 @@ async fn a_consumer_that_fails_again_half_way_disturbs_no_more_than_one_batch() 
 /// What is gone is not waited for by the next run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_whose_messages_another_consumer_takes_is_no_success_and_can_be_run_again() {
-    const PARKED: u64 = 5;
+    const PARKED: u64 = 30;
     let fixture = Fixture::new("stop-short").await;
     fixture.park(numbered(PARKED as usize)).await;
     let mut request = request(ramp(&[]));

@@ -1,18 +1,18 @@
 //! How `rehop ui` ends: what its pages hold goes back, and what they did is exported.
 
-use rehop_testing::{Proxy, Publish};
+use rehop_testing::{Proxy, Publish, eventually};
 
 use super::http::{ask, encode, submit};
 use super::stock;
 use super::tool::enter;
 use crate::endpoint::{Arrived, Endpoint, with};
 use crate::process::Tool;
-use crate::support::{Fixture, is_before_4_3};
+use crate::support::{Fixture, SOON, is_before_4_3};
 
 /// Messages of a kilobyte. Looking at more than 257 of them takes several subscriptions.
 const COUNT: u32 = 2_000;
 /// So many bytes a second that nobody has seen all messages when the signal comes.
-const SLOWLY: u64 = 200_000;
+const SLOWLY: u64 = 100_000;
 
 /// Parked messages behind a slow connection.
 async fn slow_stock(test: &str) -> (Fixture, Proxy) {
@@ -81,7 +81,13 @@ async fn what_was_moved_from_a_page_is_exported_before_the_process_ends() {
     let arguments = ["ui", "--queue", &fixture.queue, "--listen", "127.0.0.1:0", "--allow", "discard"];
     let tool = Tool::start(&arguments, collector.as_metrics_collector(&fixture.settings));
     let (authority, cookie) = enter(&tool).await;
-    let plan = ask(&authority, &format!("/plan/discard?queue={}", encode(&fixture.queue)), &cookie).await;
+    let path = format!("/plan/discard?queue={}", encode(&fixture.queue));
+    let planned = async || match ask(&authority, &path, &cookie).await {
+        plan if plan.body.contains("Still reading") => Err(plan.body),
+        _ => Ok(true),
+    };
+    eventually(SOON, "the plan is there", planned).await.unwrap();
+    let plan = ask(&authority, &path, &cookie).await;
     let form = plan.field("form");
     let fields = [("form", form.as_str()), ("expect", "1"), ("queue", &fixture.queue), ("why", "a test")];
     let begun = submit(&authority, "/plan/discard", &cookie, &fields).await;

@@ -12,7 +12,7 @@ use crate::support::{Fixture, SOON};
 const KILLS: usize = 5;
 const MESSAGES: usize = 60 * KILLS;
 /// Long enough for the kills to interrupt it.
-const WORK: Duration = Duration::from_millis(50);
+const WORK: Duration = Duration::from_millis(100);
 
 /// One third is handled at the first attempt, one third after a wait, one third is parked.
 #[tokio::test(flavor = "multi_thread")]

@@ -84,7 +84,8 @@ async fn an_operator_finds_out_what_failed_and_sends_one_kind_back() {
     fixture.has_depth(&fixture.parked(), 9).await;
 
     let run = fixture.serve_always(Ok(())).await;
-    let apply = ["--class", "http_503", "--apply", "--expect", "7", "--why", "the shop is up", "--json"];
+    let apply =
+        ["--class", "http_503", "--apply", "--expect", "7", "--why", "the shop is up", "--json", "--follow", "60s"];
     let replayed = fixture.parked_run("replay", &apply).await;
     assert_eq!(replayed.code(), 0, "{}", replayed.err);
     let report: Value = serde_json::from_str(&replayed.out).unwrap();
@@ -145,7 +146,8 @@ async fn a_stray_whose_queue_is_gone_stays_and_the_plan_says_so() {
     let json: Value =
         serde_json::from_str(&fixture.tool(&["parked", "replay", "--stray", "--json"]).finished().await.out).unwrap();
     assert_eq!((&json["missing_destinations"][&gone], &json["without_destination"]), (&json!(1), &json!(1)));
-    let replayed = fixture.tool(&["parked", "replay", "--stray", "--apply", "--expect", "3"]).finished().await;
+    let replayed =
+        fixture.tool(&["parked", "replay", "--stray", "--apply", "--expect", "3", "--follow", "60s"]).finished().await;
     assert_eq!(replayed.code(), 3, "{}", replayed.err);
     for part in ["1 sent, 1 handled", "1 stay: they do not say where they belong", "1 stay: their queue does not exist"]
     {
@@ -159,7 +161,7 @@ async fn a_stray_whose_queue_is_gone_stays_and_the_plan_says_so() {
 async fn an_interrupted_replay_gives_back_what_it_did_not_send_and_says_so() {
     let fixture = Fixture::new("interrupt").await;
     fixture.park_directly((0..50).map(|n| message(n.to_string()))).await;
-    let tool = fixture.parked_tool("replay", &["--apply", "--all", "--canary", "0", "--rate", "5"]);
+    let tool = fixture.parked_tool("replay", &["--apply", "--all", "--canary", "0", "--rate", "2"]);
     eventually(SOON, "some are sent", async || fixture.client.depth(&fixture.queue).await.map(|depth| depth >= 3))
         .await
         .unwrap();
