@@ -21,8 +21,8 @@ pub(crate) use running::Running;
 /// How long anything may take. What has not happened by then never will.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// How long what waits for nothing may take. It is far below the defaults of the grace time and of the startup timeout, and leaves a
-/// busy machine time.
+/// How long what waits for nothing may take. It is below the defaults of the grace time and of the startup timeout, and leaves a busy
+/// machine time.
 pub(crate) const PROMPTLY: Duration = Duration::from_secs(25);
 
 /// What tests of strategy `native` leave untested where they have to.

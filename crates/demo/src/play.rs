@@ -91,7 +91,7 @@ impl<C: Client> Play<C> {
         let until = Instant::now() + IN_TIME;
         loop {
             match self.try_to_bind().await {
-                Err(_) if Instant::now() < until => sleep(IN_TIME / 200).await,
+                Err(_) if Instant::now() < until => sleep(Duration::from_millis(100)).await,
                 bound => return bound.context("the service has not declared its queues"),
             }
         }
