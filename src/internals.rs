@@ -2,9 +2,9 @@
 //!
 //! No part of the API. It changes in any release, so those packages pin the exact version.
 
-pub use crate::broker::acks::{Ack, Frame, SettledTags};
+pub use crate::broker::acks::{Frame, SettledTags};
 pub use crate::broker::answer::answer;
-pub use crate::broker::channel::{open_confirming, subscribe};
+pub use crate::broker::channel::open_confirming;
 pub use crate::broker::client;
 pub use crate::broker::connection::Link;
 pub use crate::broker::declare::table;

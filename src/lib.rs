@@ -62,6 +62,12 @@
 //! | leg | one of several waits in a row that make up one hop |
 //! | charge | one delivery counted by the broker against a message's delivery limit |
 //! | suspect | a message that came back, and may have killed a process |
+//! | slot | the right to run one handler of a queue; there are `concurrency` of them |
+//! | window | how many deliveries of a queue a process may have unsettled now, at most `prefetch` |
+//! | hold | to keep a delivery in the process between two attempts (strategy `in-process`) |
+//! | session | the life of one channel that consumes a queue |
+//! | lane | a confirming channel that copies are published on |
+//! | ledger | what a message's headers say about its attempts, waits and failures |
 //!
 //! # Where to read on
 //!
@@ -114,6 +120,7 @@ mod handler;
 mod inputs;
 #[doc(hidden)]
 pub mod internals;
+mod lock;
 mod message;
 #[cfg(feature = "monitoring")]
 pub mod monitoring;

@@ -3,6 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Fuse};
@@ -31,13 +32,7 @@ use crate::settings::{QueueConfig, Resolved, Settings, SettingsError};
 use crate::shutdown::Shutdown;
 use crate::status::Status;
 use crate::telemetry::metrics::Instruments;
-use crate::topology::{self, Names, Topology};
-
-/// Opens both connections.
-async fn reach(consuming: &Link, publishing: &Link) -> Result<(), Error> {
-    consuming.start().await?;
-    publishing.start().await.map(drop)
-}
+use crate::topology::{self, Names};
 
 /// A service that consumes queues. Give it handlers and a future that stops it, then await it.
 ///
@@ -128,8 +123,12 @@ impl Service {
         let resolved = resolved?;
         let settings = &resolved.settings;
         let names = Names::new(&settings.namespace);
-        let plans = plan(&resolved, &names, consumers)?;
+        let plans = plan(&resolved, consumers)?;
         let mut requested = shutdown.unwrap_or_else(|| std::future::pending().boxed()).fuse();
+        let reach = async {
+            consuming.start().await?;
+            publishing.start().await
+        };
         tokio::select! {
             biased;
             () = &mut requested => {
@@ -137,9 +136,9 @@ impl Service {
                 tokio::join!(consuming.close(), publishing.close());
                 return Ok(Summary::default());
             }
-            reached = reach(&consuming, &publishing) => reached?,
+            reached = reach => drop(reached?),
         }
-        let configs: Vec<_> = plans.iter().map(|plan| plan.config.clone()).collect();
+        let configs: Vec<_> = plans.iter().map(|(config, _)| config.clone()).collect();
         let (shutdown, instruments) = (Shutdown::new(settings.shutdown.grace), Instruments::new());
         let summary = Arc::new(LiveSummary::default());
         let shared = topology::shared(&names, &configs);
@@ -148,7 +147,7 @@ impl Service {
             consuming.clone(),
             settings.topology,
             shared,
-            plans.iter().map(|plan| plan.topology.clone()).collect(),
+            configs.iter().map(|config| topology::own(&names, config)).collect(),
         ));
         let retried = instruments.clone();
         let retried = move |exchange: &str| retried.publish_retried(exchange);
@@ -160,7 +159,7 @@ impl Service {
         // Aborts the running handlers even if the caller drops this future.
         let aborted = intake.abort_on_drop();
         let (mut workers, mut failure_logs) = (JoinSet::new(), Vec::new());
-        for (index, QueuePlan { config, handler, topology }) in indexes.into_iter().zip(plans) {
+        for (index, (config, handler)) in indexes.into_iter().zip(plans) {
             let state = status.state(&config.queue);
             let shared = (&publisher, &publishing, &receipts, intake.settling_waits(index));
             let context = QueueContext::new(settings, config, handler, shared, &instruments, &summary, state)?;
@@ -170,8 +169,6 @@ impl Service {
                 intake: intake.clone(),
                 index,
                 keeper: keeper.clone(),
-                publishing: publishing.clone(),
-                topology,
                 shutdown: shutdown.clone(),
                 answer_timeout: consuming.answer_timeout(),
                 ack_timeout: AckTimeout::new(ack_timeout),
@@ -189,7 +186,7 @@ impl Service {
         background.spawn(log_counts(failure_logs.clone()));
         let ended = supervise(&mut workers, publishing_task, &shutdown, &mut requested, &intake, &summary).await;
         background.shutdown().await;
-        failure_logs.iter().for_each(|log| log.end());
+        failure_logs.iter().for_each(|log| log.log(Duration::ZERO));
         drop(aborted);
         drop((publisher, receipts));
         shutdown.within(async { tokio::join!(consuming.close(), publishing.close()) }).await;
@@ -206,27 +203,22 @@ impl IntoFuture for Service {
     }
 }
 
-/// One queue's settings, handler and topology.
-struct QueuePlan {
-    config: QueueConfig,
-    handler: Box<dyn AnyHandler>,
-    topology: Topology,
-}
+/// One queue's settings and handler.
+type Plan = (QueueConfig, Box<dyn AnyHandler>);
 
 /// Checks what was set in code, before anything is declared or consumed.
-fn plan(resolved: &Resolved, names: &Names, consumers: Vec<AnyConsumer>) -> Result<Vec<QueuePlan>, Error> {
+fn plan(resolved: &Resolved, consumers: Vec<AnyConsumer>) -> Result<Vec<Plan>, Error> {
     if consumers.is_empty() {
         return Err(Error::NoConsumer);
     }
     check_classes(&resolved.settings, &consumers)?;
-    let mut plans: Vec<QueuePlan> = Vec::new();
+    let mut plans: Vec<Plan> = Vec::new();
     for AnyConsumer { queue, handler, consume, retry, .. } in consumers {
-        if plans.iter().any(|other| other.config.queue == queue) {
+        if plans.iter().any(|(other, _)| other.queue == queue) {
             return Err(Error::TwoHandlers { queue });
         }
         let config = resolved.queue_with(&queue, &consume, retry.as_ref())?;
-        let topology = topology::own(names, &config);
-        plans.push(QueuePlan { config, handler, topology });
+        plans.push((config, handler));
     }
     Ok(plans)
 }

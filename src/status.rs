@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::broker::connection::Link;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::timestamp::Timestamp;
 
 /// How a service is doing: for probes and status pages. It is cheap to clone and to ask, and asks the broker nothing.
@@ -74,17 +75,17 @@ impl Status {
 
     /// Adds a queue that is not consumed yet.
     pub(crate) fn add(&self, queue: &str) {
-        self.lock().push(Arc::new(QueueState::new(queue)));
+        lock(&self.0.queues).push(Arc::new(QueueState::new(queue)));
     }
 
     pub(crate) fn state(&self, queue: &str) -> Arc<QueueState> {
-        let found = self.lock().iter().find(|state| state.queue == queue).cloned();
+        let found = lock(&self.0.queues).iter().find(|state| state.queue == queue).cloned();
         found.unwrap_or_else(|| Arc::new(QueueState::new(queue)))
     }
 
     /// The service's queues, in the order in which they were added.
     pub fn queues(&self) -> Vec<QueueStatus> {
-        self.lock().iter().map(|state| state.status()).collect()
+        lock(&self.0.queues).iter().map(|state| state.status()).collect()
     }
 
     /// The service's connections.
@@ -114,9 +115,9 @@ impl Status {
     /// What keeps the service from being ready, one line for each problem. The lines name queues, but neither hosts nor users, so that
     /// a probe may show them; [`QueueStatus::last_error`] says more.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<_> = self.lock().iter().filter_map(|state| state.problem()).collect();
+        let mut problems: Vec<_> = lock(&self.0.queues).iter().filter_map(|state| state.problem()).collect();
         let connections = self.connections();
-        if self.lock().is_empty() {
+        if lock(&self.0.queues).is_empty() {
             problems.push("the service has no queue".to_owned());
         }
         if !connections.is_publishing_open {
@@ -125,10 +126,6 @@ impl Status {
             problems.push("the broker blocks publishing, as it does during a memory or disk alarm".to_owned());
         }
         problems
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<QueueState>>> {
-        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -167,7 +164,7 @@ impl QueueState {
     pub(crate) fn not_consuming(&self, error: Option<&Error>, now: Timestamp) {
         self.change(false, now);
         if error.is_some() {
-            self.lock().last_error = error.cloned();
+            lock(&self.phase).last_error = error.cloned();
         }
     }
 
@@ -180,14 +177,14 @@ impl QueueState {
     }
 
     fn change(&self, is_consuming: bool, now: Timestamp) {
-        let mut phase = self.lock();
+        let mut phase = lock(&self.phase);
         if phase.is_consuming != is_consuming {
             (phase.is_consuming, phase.since) = (is_consuming, now);
         }
     }
 
     fn status(&self) -> QueueStatus {
-        let phase = self.lock();
+        let phase = lock(&self.phase);
         QueueStatus {
             queue: self.queue.clone(),
             is_consuming: phase.is_consuming,
@@ -199,17 +196,13 @@ impl QueueState {
 
     /// Why the queue is not consumed.
     fn problem(&self) -> Option<String> {
-        let (phase, queue) = (self.lock(), &self.queue);
+        let (phase, queue) = (lock(&self.phase), &self.queue);
         let problem = format!("queue {queue:?} has not been consumed since {}", phase.since);
         match &phase.last_error {
             _ if phase.is_consuming => None,
             Some(error) => Some(format!("{problem}: {}", error.in_short())),
             None => Some(problem),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Phase> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,6 +11,7 @@ const LAYERS: &[&str] = &[
     "clock",
     "debug",
     "duration",
+    "lock",
     "pause",
     "random",
     "signals",

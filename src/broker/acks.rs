@@ -18,24 +18,32 @@ pub struct SettledTags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settlement {
     Ack,
-    Reject { requeue: bool },
+    /// Rejected, back to the head of the queue, and counted. Not a nack, because since 4.3 that does not count towards the delivery limit.
+    Requeue,
+    /// Rejected, to wherever the queue dead-letters.
+    DeadLetter,
+    /// Back to the queue. 4.3 does not count this towards the delivery limit, and delays it if the queue has delayed retries; 3.10
+    /// and 4.0 count every return.
     Nack,
 }
 
-/// A frame that settles one delivery, or several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Frame {
-    Ack(Ack),
-    Reject { tag: u64, requeue: bool },
-    Nack { tag: u64, multiple: bool },
+impl Settlement {
+    /// The name of its AMQP method.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Requeue | Self::DeadLetter => "reject",
+            Self::Nack => "nack",
+        }
+    }
 }
 
-/// One `basic.ack`.
+/// A frame that settles one delivery; with `multiple` also every earlier one that is unsettled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ack {
-    pub tag: u64,
-    /// Whether it also acks every earlier delivery that is unsettled.
-    pub multiple: bool,
+pub enum Frame {
+    Ack { tag: u64, multiple: bool },
+    Reject { tag: u64, requeue: bool },
+    Nack { tag: u64, multiple: bool },
 }
 
 impl Default for SettledTags {
@@ -74,7 +82,8 @@ impl SettledTags {
                     acked.push(tag);
                     continue;
                 }
-                Settlement::Reject { requeue } => Frame::Reject { tag, requeue },
+                Settlement::Requeue => Frame::Reject { tag, requeue: true },
+                Settlement::DeadLetter => Frame::Reject { tag, requeue: false },
                 Settlement::Nack => Frame::Nack { tag, multiple: false },
             };
             if send(frame) {
@@ -82,19 +91,19 @@ impl SettledTags {
             }
         }
         for ack in self.ack(acked) {
-            send(Frame::Ack(ack));
+            send(ack);
         }
     }
 
     /// Marks these deliveries, none of them settled yet, as settled, and returns the acks to send: one for all before the first unsettled
     /// delivery, and one for each of the others.
-    pub fn ack(&mut self, tags: Vec<u64>) -> impl Iterator<Item = Ack> {
+    pub fn ack(&mut self, tags: Vec<u64>) -> impl Iterator<Item = Frame> {
         for tag in &tags {
             self.settle(*tag);
         }
         let (before, single): (Vec<_>, Vec<_>) = tags.into_iter().partition(|tag| *tag < self.first_unsettled);
-        let several = before.into_iter().max().map(|tag| Ack { tag, multiple: true });
-        several.into_iter().chain(single.into_iter().map(|tag| Ack { tag, multiple: false }))
+        let several = before.into_iter().max().map(|tag| Frame::Ack { tag, multiple: true });
+        several.into_iter().chain(single.into_iter().map(|tag| Frame::Ack { tag, multiple: false }))
     }
 }
 
@@ -108,7 +117,9 @@ mod tests {
     use crate::inputs::inputs;
 
     fn acks(tags: &mut SettledTags, settled: &[u64]) -> Vec<(u64, bool)> {
-        tags.ack(settled.to_vec()).map(|ack| (ack.tag, ack.multiple)).collect()
+        let acks = tags.ack(settled.to_vec());
+        acks.filter_map(|frame| if let Frame::Ack { tag, multiple } = frame { Some((tag, multiple)) } else { None })
+            .collect()
     }
 
     #[test]
@@ -142,7 +153,7 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let how = prop_oneof![
             4 => Just(Settlement::Ack),
-            1 => any::<bool>().prop_map(|requeue| Settlement::Reject { requeue }),
+            1 => prop_oneof![Just(Settlement::Requeue), Just(Settlement::DeadLetter)],
             1 => Just(Settlement::Nack),
         ];
         let settles = prop::collection::vec((any::<usize>(), how, prop::bool::weighted(0.9)), 0..8);
@@ -162,7 +173,7 @@ mod tests {
         /// False where a broker closes the channel over an unknown delivery.
         fn receives(&mut self, frame: Frame) -> bool {
             match frame {
-                Frame::Ack(Ack { tag, multiple }) => {
+                Frame::Ack { tag, multiple } => {
                     let acked: Vec<_> =
                         self.held.iter().copied().filter(|held| *held == tag || multiple && *held < tag).collect();
                     self.held.retain(|held| !acked.contains(held));

@@ -5,11 +5,10 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
+use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt};
 use lapin::message::Delivery;
 use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
@@ -73,7 +72,7 @@ pub trait Channel: Send + Sync {
     fn get(&self, queue: ShortString) -> Answer<'_, Option<Delivery>>;
 
     /// Queues a frame that settles deliveries, after those that were queued before. False if the channel was gone and nothing was queued.
-    fn settle(&self, frame: Frame) -> bool;
+    fn send_settlement(&self, frame: Frame) -> bool;
 
     /// Ends when the broker has read all that was queued before.
     fn flush(&self) -> Answer<'static, ()>;
@@ -152,22 +151,5 @@ pub struct QueueCounts {
 /// subscription. It is cancelled when it is dropped.
 pub struct Subscription {
     pub tag: ShortString,
-    deliveries: Pin<Box<dyn Stream<Item = lapin::Result<Delivery>> + Send + Sync>>,
-}
-
-impl Subscription {
-    pub fn new(
-        tag: ShortString,
-        deliveries: impl Stream<Item = lapin::Result<Delivery>> + Send + Sync + 'static,
-    ) -> Self {
-        Self { tag, deliveries: Box::pin(deliveries) }
-    }
-}
-
-impl Stream for Subscription {
-    type Item = lapin::Result<Delivery>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.deliveries.poll_next_unpin(context)
-    }
+    pub deliveries: Pin<Box<dyn Stream<Item = lapin::Result<Delivery>> + Send + Sync>>,
 }

@@ -1,6 +1,6 @@
 //! Connections: how one is opened, and how a lost one is replaced.
 
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,8 +10,9 @@ use tokio::time::{Instant, timeout};
 use crate::broker::client::Connection;
 use crate::broker::dial::{Dial, dialer};
 use crate::broker::open::open;
-use crate::broker::turn::Turn;
+use crate::broker::rotation::Rotation;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::random::random;
 use crate::settings::address::{InvalidUrl, shown, uris};
 use crate::settings::{BrokerSettings, SettingsError};
@@ -40,7 +41,7 @@ pub struct LinkState {
 
 struct Current {
     connection: Option<Arc<dyn Connection>>,
-    turn: Turn,
+    rotation: Rotation,
     /// How many attempts to open a connection have ended.
     attempts: u64,
     /// The error of the last attempt.
@@ -51,8 +52,8 @@ struct Current {
 
 impl Link {
     pub fn new(name: String, broker: BrokerSettings) -> Self {
-        let turn = Turn::new(broker.urls.len().max(1));
-        let current = Current { connection: None, turn, attempts: 0, failure: None, room: Room::DEFAULT };
+        let rotation = Rotation::new(broker.urls.len().max(1));
+        let current = Current { connection: None, rotation, attempts: 0, failure: None, room: Room::DEFAULT };
         Self { name, broker, dialer: dialer(), current: StdMutex::new(current), connecting: Mutex::default() }
     }
 
@@ -66,28 +67,28 @@ impl Link {
     /// Callers that come while a connection is opened share the outcome. If each tried anew after a failure, the last of many would
     /// wait for the sum of their time limits.
     pub async fn get(&self) -> Result<Arc<dyn Connection>, Error> {
-        let ended_before = match self.current().working() {
+        let ended_before = match lock(&self.current).working() {
             Ok(connection) => return Ok(connection),
             Err(attempts) => attempts,
         };
         let _connecting = self.connecting.lock().await;
-        let turn = {
-            let current = self.current();
+        let rotation = {
+            let current = lock(&self.current);
             match (current.working(), &current.failure) {
                 (Ok(connection), _) => return Ok(connection),
                 (Err(attempts), Some(failure)) if attempts > ended_before => return Err(failure.clone()),
-                _ => current.turn,
+                _ => current.rotation,
             }
         };
-        let opened = self.open(turn).await;
-        let mut current = self.current();
+        let opened = self.open(rotation).await;
+        let mut current = lock(&self.current);
         current.attempts += 1;
         match opened {
             Ok((index, connection)) => {
                 current.room = Room::of_frame(connection.frame_max());
                 current.connection = Some(connection.clone());
                 current.failure = None;
-                current.turn.worked(index);
+                current.rotation.worked(index);
                 Ok(connection)
             }
             Err(error) => {
@@ -98,11 +99,11 @@ impl Link {
     }
 
     /// A new connection, and the index of its address.
-    async fn open(&self, turn: Turn) -> Result<(usize, Arc<dyn Connection>), Error> {
+    async fn open(&self, rotation: Rotation) -> Result<(usize, Arc<dyn Connection>), Error> {
         let uris = uris(&self.broker).map_err(|InvalidUrl { key, problem }| SettingsError::invalid(key, problem))?;
         let limit = if uris.len() > 1 { self.broker.timeout.min(ONE_OF_SEVERAL) } else { self.broker.timeout };
         let mut tried = Vec::new();
-        for index in turn.order() {
+        for index in rotation.order() {
             let uri = uris[index].clone();
             let address = shown(&uri);
             let opening = match &self.dialer {
@@ -149,7 +150,7 @@ impl Link {
 
     /// The connection's state now.
     pub fn state(&self) -> LinkState {
-        let current = self.current();
+        let current = lock(&self.current);
         let connection = current.connection.as_ref();
         LinkState {
             is_open: connection.is_some_and(|connection| connection.is_open()),
@@ -159,20 +160,20 @@ impl Link {
 
     /// How much of a message fits into a frame of this connection, or of the last one while none is open.
     pub fn room(&self) -> Room {
-        self.current().room
+        lock(&self.current).room
     }
 
     /// Whether this connection is the one in use.
     pub(crate) fn is_current(&self, connection: &Arc<dyn Connection>) -> bool {
-        self.current().is(connection)
+        lock(&self.current).is(connection)
     }
 
     /// Drops a connection that must not be used again, although it may look alive.
     pub fn abandon(&self, connection: &Arc<dyn Connection>) {
-        let mut current = self.current();
+        let mut current = lock(&self.current);
         if current.is(connection) {
             if connection.is_open() {
-                current.turn.leave();
+                current.rotation.leave();
             }
             current.connection = None;
         }
@@ -181,7 +182,7 @@ impl Link {
     /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody has a handle to it.
     pub fn retire(&self, connection: &Arc<dyn Connection>) {
         const LOOK_EVERY: Duration = Duration::from_secs(1);
-        let mut current = self.current();
+        let mut current = lock(&self.current);
         if !current.is(connection) {
             return;
         }
@@ -204,17 +205,13 @@ impl Link {
 
     /// Closes the connection cleanly. One that is being opened meanwhile belongs to a caller that still needs it.
     pub async fn close(&self) {
-        let connection = self.current().connection.take();
+        let connection = lock(&self.current).connection.take();
         if let Some(connection) = connection {
             let closed = timeout(CLOSE_LIMIT, connection.close("goodbye")).await;
             if !matches!(closed, Ok(Ok(()))) {
                 tracing::debug!(connection = %self.name, "the connection was gone before it could be closed");
             }
         }
-    }
-
-    fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -180,19 +180,17 @@ struct Declarer {
 
 impl Declarer {
     async fn declare(&self, part: &Part<'_>) -> Result<(), Failure> {
-        let failure = |error, is_of_work_queue| Failure { part: part.name(), is_of_work_queue, error };
-        match part {
-            Part::Exchange(exchange) => self.exchange(exchange).await.map_err(|error| failure(error, false)),
+        let failure = |is_of_work_queue| move |error| Failure { part: part.name(), is_of_work_queue, error };
+        let declared = match part {
+            Part::Exchange(exchange) => self.exchange(exchange).await,
             Part::Queue(queue, bindings) => {
-                self.queue(queue).await.map_err(|error| failure(error, queue.role == Role::Work))?;
-                for binding in bindings {
-                    self.bind(binding).await.map_err(|error| failure(error, false))?;
-                }
-                Ok(())
+                self.queue(queue).await.map_err(failure(queue.role == Role::Work))?;
+                at_once(bindings.iter().map(|binding| self.bind(binding)).collect()).await
             }
-            Part::Binding(binding) => self.bind(binding).await.map_err(|error| failure(error, false)),
-            Part::ExchangeBinding(binding) => self.bind_exchange(binding).await.map_err(|error| failure(error, false)),
-        }
+            Part::Binding(binding) => self.bind(binding).await,
+            Part::ExchangeBinding(binding) => self.bind_exchange(binding).await,
+        };
+        declared.map_err(failure(false))
     }
 
     async fn exchange(&self, exchange: &Exchange) -> Result<(), Error> {

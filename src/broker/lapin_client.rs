@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use futures_util::stream::BoxStream;
 
-use super::acks::{Ack, Frame};
+use super::acks::Frame;
 use super::client::{Answer, Channel, Connection, QueueCounts, Subscription};
 use super::queued::queued;
 
@@ -29,21 +29,8 @@ struct LapinChannel {
     unwritten: watch::Sender<usize>,
 }
 
-impl LapinChannel {
-    fn new(channel: lapin::Channel) -> Self {
-        Self { channel, unwritten: watch::Sender::new(0) }
-    }
-}
-
 /// A message that lapin has accepted and not yet written, as far as anybody waits for it.
 struct Unwritten<'a>(&'a watch::Sender<usize>);
-
-impl<'a> Unwritten<'a> {
-    fn new(count: &'a watch::Sender<usize>) -> Self {
-        count.send_modify(|count| *count += 1);
-        Self(count)
-    }
-}
 
 impl Drop for Unwritten<'_> {
     fn drop(&mut self) {
@@ -83,7 +70,10 @@ impl Connection for LapinConnection {
                 match self.0.create_channel().await {
                     // Each try takes a number out of use, so this ends.
                     Err(error) if is_soft(&error) => {}
-                    opened => return opened.map(|channel| Arc::new(LapinChannel::new(channel)) as Arc<dyn Channel>),
+                    opened => {
+                        let unwritten = watch::Sender::new(0);
+                        return Ok(Arc::new(LapinChannel { channel: opened?, unwritten }) as Arc<dyn Channel>);
+                    }
                 }
             }
         }
@@ -121,7 +111,7 @@ impl Channel for LapinChannel {
                 reason = "the caller closes the channel if it does not wait for the answer"
             )]
             let consumer = self.channel.basic_consume(queue, ShortString::default(), options, arguments).await?;
-            Ok(Subscription::new(consumer.tag(), consumer))
+            Ok(Subscription { tag: consumer.tag(), deliveries: Box::pin(consumer) })
         }
         .boxed()
     }
@@ -135,9 +125,9 @@ impl Channel for LapinChannel {
         got.map(|got| got.map(|message| message.map(|message| message.delivery))).boxed()
     }
 
-    fn settle(&self, frame: Frame) -> bool {
+    fn send_settlement(&self, frame: Frame) -> bool {
         match frame {
-            Frame::Ack(Ack { tag, multiple }) => queued(self.channel.basic_ack(tag, BasicAckOptions { multiple })),
+            Frame::Ack { tag, multiple } => queued(self.channel.basic_ack(tag, BasicAckOptions { multiple })),
             Frame::Reject { tag, requeue } => queued(self.channel.basic_reject(tag, BasicRejectOptions { requeue })),
             Frame::Nack { tag, multiple } => {
                 queued(self.channel.basic_nack(tag, BasicNackOptions { requeue: true, multiple }))
@@ -165,7 +155,8 @@ impl Channel for LapinChannel {
     ) -> Answer<'a, Confirmation> {
         let options = BasicPublishOptions { mandatory: is_mandatory, ..BasicPublishOptions::default() };
         async move {
-            let unwritten = Unwritten::new(&self.unwritten);
+            self.unwritten.send_modify(|count| *count += 1);
+            let unwritten = Unwritten(&self.unwritten);
             let confirm = self.channel.basic_publish(exchange, routing_key, options, body, properties).await?;
             drop(unwritten);
             confirm.await

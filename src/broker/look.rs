@@ -61,22 +61,8 @@ pub(crate) fn silent_leader(what: impl Into<String>, queue: &ShortString) -> Err
     Error::Unavailable { what: what.into(), problem }
 }
 
-/// Whether the queue's leader answers. A queue that seems to be empty is doubted for `longest`, and for 5 s at most. The channel must not
-/// be one that consumes, and may have a prefetch of 1 afterwards.
-///
-/// # Errors
-///
-/// When the queue does not exist, may not be looked at, or the channel is lost.
-pub(crate) async fn leader_answers(
-    channel: &dyn Channel,
-    queue: &ShortString,
-    longest: Duration,
-) -> lapin::Result<bool> {
-    look(channel, queue, longest.min(LONGEST)).await.map(|(_, answers)| answers)
-}
-
 /// What the broker says of the queue, and whether this comes from the queue's leader. A queue that seems to be empty is doubted for
-/// `longest`.
+/// `longest`. The channel must not be one that consumes, and may have a prefetch of 1 afterwards.
 ///
 /// # Errors
 ///

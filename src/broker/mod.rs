@@ -15,5 +15,5 @@ pub(crate) mod look;
 pub(crate) mod name;
 pub(crate) mod open;
 pub(crate) mod queued;
+mod rotation;
 mod transport;
-mod turn;

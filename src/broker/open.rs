@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_rs::Tokio;
@@ -20,6 +20,7 @@ use crate::broker::client::Connection;
 use crate::broker::lapin_client::LapinConnection;
 use crate::broker::transport::{self, Transport};
 use crate::error::{Error, Problem};
+use crate::lock::lock;
 use crate::settings::BrokerSettings;
 use crate::settings::address::shown;
 
@@ -60,7 +61,7 @@ pub(super) async fn open(
         };
         let stream = Mutex::new(Some(AsyncTcpStream::Plain(Transport::new(stream))));
         let hand_over = async move |_, _| {
-            let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let stream = lock(&stream).take();
             stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
         };
         let connection = lapin::Connection::connector(uri, runtime, hand_over, properties).await?;

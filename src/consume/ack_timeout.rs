@@ -28,7 +28,7 @@ impl AckTimeout {
 
     /// How long a delivery may wait for its handler. Half of [`settle_limit`](Self::settle_limit); all of it in an ordered queue, because
     /// what that holds can only go back all together.
-    pub(crate) fn hold_limit(&self, is_ordered: bool) -> Duration {
+    pub(crate) fn start_limit(&self, is_ordered: bool) -> Duration {
         let limit = self.settle_limit();
         if is_ordered { limit } else { limit / 2 }
     }
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_delivery_may_wait_for_half_of_the_timeout_and_in_an_ordered_queue_for_nearly_all_of_it() {
         let timeout = AckTimeout::new(seconds(200));
-        assert_eq!([true, false].map(|is_ordered| timeout.hold_limit(is_ordered).as_secs()), [190, 95]);
+        assert_eq!([true, false].map(|is_ordered| timeout.start_limit(is_ordered).as_secs()), [190, 95]);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settler::Settler;
 use crate::consume::unacked::{Held, Unacked};
-use crate::decode::DecodeError;
 use crate::failure::Failure;
 use crate::handler::HandlerFuture;
 use crate::message::Delivery;
@@ -44,11 +43,9 @@ pub(crate) struct Attempt {
 
 /// The slot in which a handler runs. What it is told decides which handlers start next.
 pub(crate) trait Slot {
-    /// The handler has ended; its delivery is not settled yet. `comes_again` tells of one that goes back to its queue.
+    /// The handler has ended; its delivery is not settled yet. `comes_again` tells of one that is about to go back to its queue. Called once
+    /// more if it goes back although something else was decided.
     fn handler_ended(&self, comes_again: Option<ComesAgain>);
-
-    /// The delivery goes back to its queue although something else was decided. Called before it does, because it may come again at once.
-    fn goes_back(&self, comes_again: ComesAgain);
 }
 
 /// A message that goes back to its queue, and comes again.
@@ -63,7 +60,7 @@ pub(crate) struct ComesAgain {
 pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Option<Held> {
     let attempt = match unacked.unanswered {
         // Boxed, because it is rare and the task of a delivery should stay small.
-        Some(unanswered) => Box::pin(Attempt::open_suspect(unacked, unanswered)).await,
+        Some(unanswered) => Box::pin(Attempt::open_unanswered(unacked, unanswered)).await,
         None => Attempt::open(unacked),
     };
     let decided = attempt.run().await;
@@ -97,7 +94,7 @@ impl Attempt {
     }
 
     /// The same for a delivery that may kill its process, as it may have done this often before: exports what is known first.
-    async fn open_suspect(mut unacked: Unacked, unanswered: u32) -> Self {
+    async fn open_unanswered(mut unacked: Unacked, unanswered: u32) -> Self {
         let mut chain = Self::continue_chain(&mut unacked);
         let context = &unacked.context;
         let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
@@ -146,15 +143,11 @@ impl Attempt {
         if let Some(decision) = before {
             return self.decided(decision, None, at);
         }
-        let result = match self.prepare() {
+        let result = match self.context.handler.prepare(&self.delivery, &self.context.source) {
             Ok(handler) => self.handle(handler).await,
             Err(error) => Err(Failure::undecodable(&error)),
         };
         self.decide(result)
-    }
-
-    fn prepare(&self) -> Result<HandlerFuture, DecodeError> {
-        self.context.handler.prepare(&self.delivery, &self.context.source)
     }
 
     /// Runs the handler with its time limit, inside the attempt's spans. A panic is a failure of this message alone, even when a
@@ -243,7 +236,7 @@ impl Attempt {
         Held { unacked: Unacked { context, delivery, received, settler, in_flight, chain, unanswered: None }, due }
     }
 
-    /// Writes the copy that the decision needs, settles, and accounts for what reached the broker.
+    /// Writes the copy that the decision needs, settles, and accounts for the outcome.
     async fn carry_out(&self, Decided { decision, failure, at }: Decided, slot: &(impl Slot + Sync)) {
         let (outcome, copy) = self.prepare_copy(decision, failure.as_ref(), Timestamp::from(at));
         self.span.end(outcome, failure.as_ref(), at);

@@ -1,7 +1,7 @@
 //! What the deliveries of one queue have in common.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lapin::types::ShortString;
@@ -15,6 +15,7 @@ use crate::consume::receipts::Receipts;
 use crate::consume::summary::LiveSummary;
 use crate::error::Error;
 use crate::handler::AnyHandler;
+use crate::lock::lock;
 use crate::message::Source;
 use crate::publish::CopyPublisher;
 use crate::settings::{Declare, QueueConfig, Settings, address};
@@ -190,7 +191,7 @@ impl WarnOnce {
         if ignored.is_empty() {
             return;
         }
-        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = lock(&self.0);
         for Ignored { header, because } in ignored {
             if warned.insert(header.clone()) {
                 tracing::warn!(

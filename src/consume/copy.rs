@@ -69,8 +69,8 @@ impl Attempt {
         let destination = context.names.holder(wait.path, wait.leg);
         let (routing_key, body) = (delivery.origin.routing_key.clone(), delivery.body.clone());
         let write = move || context.contract.wait_copy(&delivery, &ledger, wait, &trace, room);
-        let outgoing = Outgoing::new(exchange, routing_key, body, properties, write);
-        let outgoing = if wait.path == Path::Delayed { outgoing.not_mandatory() } else { outgoing };
+        let mut outgoing = Outgoing::new(exchange, routing_key, body, properties, write);
+        outgoing.mandatory = wait.path != Path::Delayed;
         let copy = Box::new(PreparedCopy { outgoing: Arc::new(outgoing), bare: None, destination });
         let delay = wait.due.since(wait.since);
         (if is_defer { Outcome::Defer(delay) } else { Outcome::Wait(delay) }, Some(copy))

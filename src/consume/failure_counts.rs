@@ -45,18 +45,9 @@ impl FailureCounts {
         true
     }
 
-    /// The classes whose last line is a minute old. One that has not failed since is forgotten, so that its next failure is a first
-    /// one again.
-    pub(crate) fn due(&mut self, now: Instant) -> Vec<Count> {
-        self.take(now, COUNTED_EVERY)
-    }
-
-    /// What is not counted yet when the run ends.
-    pub(crate) fn rest(&mut self, now: Instant) -> Vec<Count> {
-        self.take(now, Duration::ZERO)
-    }
-
-    fn take(&mut self, now: Instant, age: Duration) -> Vec<Count> {
+    /// Takes the counts of the classes whose last line has this age. A class that has not failed since is forgotten, so that its next failure is
+    /// a first one again.
+    pub(crate) fn take(&mut self, now: Instant, age: Duration) -> Vec<Count> {
         let mut counts = Vec::new();
         self.0.retain(|class, window| {
             let within = now.saturating_duration_since(window.since);
@@ -95,18 +86,18 @@ mod tests {
         assert!(!counts.is_first("http_503", at(1)));
         assert!(counts.is_first("timeout", at(30)));
         assert!(!counts.is_first("http_503", at(59)));
-        assert_eq!(counts.due(at(59)), []);
-        assert_eq!(counts.due(at(60)), [count("http_503", 2, 60)]);
+        assert_eq!(counts.take(at(59), COUNTED_EVERY), []);
+        assert_eq!(counts.take(at(60), COUNTED_EVERY), [count("http_503", 2, 60)]);
         assert!(!counts.is_first("http_503", at(61)), "the outage goes on");
-        assert_eq!(counts.due(at(100)), [], "the last line is 40 seconds old");
-        assert_eq!(counts.due(at(125)), [count("http_503", 1, 65)]);
+        assert_eq!(counts.take(at(100), COUNTED_EVERY), [], "the last line is 40 seconds old");
+        assert_eq!(counts.take(at(125), COUNTED_EVERY), [count("http_503", 1, 65)]);
     }
 
     #[test]
     fn a_class_that_has_not_failed_for_a_minute_has_a_line_again_when_it_fails() {
         let (mut counts, at) = (FailureCounts::default(), clock());
         assert!(counts.is_first("timeout", at(0)));
-        assert_eq!(counts.due(at(60)), [], "there was one failure, and it had a line");
+        assert_eq!(counts.take(at(60), COUNTED_EVERY), [], "there was one failure, and it had a line");
         assert!(counts.is_first("timeout", at(61)));
     }
 
@@ -116,8 +107,8 @@ mod tests {
         counts.is_first("timeout", at(0));
         counts.is_first("busy", at(0));
         counts.is_first("timeout", at(1));
-        assert_eq!(counts.rest(at(5)), [count("timeout", 1, 5)]);
-        assert_eq!(counts.rest(at(5)), []);
+        assert_eq!(counts.take(at(5), Duration::ZERO), [count("timeout", 1, 5)]);
+        assert_eq!(counts.take(at(5), Duration::ZERO), []);
     }
 
     #[test]
@@ -129,6 +120,6 @@ mod tests {
         assert!(counts.is_first("id-x", at(1)));
         assert!(!counts.is_first("id-y", at(2)));
         assert!(!counts.is_first("id-7", at(2)), "a class that is known stays itself");
-        assert_eq!(counts.rest(at(3)), [count("_OTHER", 1, 2), count("id-7", 1, 3)]);
+        assert_eq!(counts.take(at(3), Duration::ZERO), [count("_OTHER", 1, 2), count("id-7", 1, 3)]);
     }
 }

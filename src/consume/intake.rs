@@ -1,16 +1,17 @@
 //! The process's one inbox, and the tasks that its handlers run in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::clock;
 use crate::consume::attempt::{ComesAgain, Slot, attempt};
 use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
 use crate::consume::unacked::{Held, Unacked};
+use crate::lock::lock;
 use crate::random::random;
 use crate::shutdown::Shutdown;
 
@@ -22,9 +23,8 @@ pub(crate) struct Intake {
     windows: Vec<watch::Sender<u16>>,
     /// Whether settling a delivery of the queue has to wait.
     settling_waits: Vec<watch::Sender<bool>>,
-    finished: Notify,
-    /// How many tasks of each ordered queue are left.
-    tasks: Vec<watch::Sender<usize>>,
+    /// How many slots of each queue are taken.
+    running: Vec<watch::Sender<usize>>,
     shutdown: Shutdown,
     /// The runtime ended before the service did: it drops handlers instead of running them.
     has_lost_runtime: AtomicBool,
@@ -44,8 +44,7 @@ impl Intake {
             inbox: Mutex::new(inbox),
             windows,
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
-            finished: Notify::new(),
-            tasks: queues.iter().map(|_| watch::Sender::new(0)).collect(),
+            running: queues.iter().map(|_| watch::Sender::new(0)).collect(),
             shutdown,
             has_lost_runtime: AtomicBool::new(false),
             aborted: CancellationToken::new(),
@@ -65,19 +64,13 @@ impl Intake {
 
     /// The queue's subscriptions are to end: when to ask again, or `None` if they may be cancelled now. Until their end is
     /// [reported](Self::subscribed), nothing of the queue is settled.
-    pub(crate) fn fill_until(self: &Arc<Self>, queue: QueueIndex) -> Option<Instant> {
-        self.change(|inbox, now| inbox.fill_until(queue, now))
+    pub(crate) fn ends_at(self: &Arc<Self>, queue: QueueIndex) -> Option<Instant> {
+        self.change(|inbox, now| inbox.ends_at(queue, now))
     }
 
     /// Records the prefetch of the queue's subscriptions; 0 if there are none.
     pub(crate) fn subscribed(self: &Arc<Self>, queue: QueueIndex, prefetch: u16) {
-        let quiet_until = self.change(|inbox, now| {
-            inbox.subscribed(queue, prefetch, now);
-            inbox.quiet_until()
-        });
-        if let Some(until) = quiet_until {
-            self.tick_at(until);
-        }
+        self.change(|inbox, now| inbox.subscribed(queue, prefetch, now));
     }
 
     pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Unacked>) {
@@ -88,14 +81,15 @@ impl Intake {
         });
     }
 
-    /// The queue's channel is gone: what has not started is dropped, and what is running blocks nothing any more.
-    pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex) {
-        self.change(|inbox, _| inbox.lost(queue));
-    }
-
-    /// A delivery has ended the connection, and comes again.
-    pub(crate) fn doubt(self: &Arc<Self>) {
-        self.change(|inbox, _| inbox.doubt());
+    /// The queue's channel is gone: what has not started is dropped, and what is running keeps its slot until its handler ends.
+    /// `is_by_delivery`: a delivery has ended the connection, and comes again.
+    pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex, is_by_delivery: bool) {
+        self.change(|inbox, _| {
+            inbox.lost(queue);
+            if is_by_delivery {
+                inbox.forget_proof();
+            }
+        });
     }
 
     /// Deliveries that have waited too long for a handler, and should go back to the queue.
@@ -105,12 +99,12 @@ impl Intake {
 
     /// Whether a delivery has taken a slot for longer than another may wait for one.
     pub(crate) fn is_stuck(&self, queue: QueueIndex) -> bool {
-        self.lock().is_stuck(queue, clock::now())
+        lock(&self.inbox).is_stuck(queue, clock::now())
     }
 
     /// When to call [`tick`](Self::tick) if nothing else happens.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.lock().wake_at(clock::now())
+        lock(&self.inbox).wake_at(clock::now())
     }
 
     /// Time has passed: starts the handlers and opens the windows that this allows.
@@ -122,10 +116,8 @@ impl Intake {
     fn tick_at(self: &Arc<Self>, at: Instant) {
         let intake = self.clone();
         tokio::spawn(async move {
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(at.into()) => intake.tick(),
-                () = intake.aborted.cancelled() => {}
+            if intake.aborted.run_until_cancelled(tokio::time::sleep_until(at.into())).await.is_some() {
+                intake.tick();
             }
         });
     }
@@ -140,43 +132,30 @@ impl Intake {
         self.change(|inbox, _| inbox.drain(queue))
     }
 
-    /// How many of the queue's deliveries have started and can still be settled.
+    /// How many of the queue's slots are taken, also by handlers whose channel is gone.
     pub(crate) fn running(&self, queue: QueueIndex) -> usize {
-        self.lock().running(queue)
+        *self.running[queue.position()].borrow()
     }
 
-    /// How many have started in all queues together.
+    /// How many are taken in all queues together.
     pub(crate) fn running_in_all(&self) -> usize {
-        let inbox = self.lock();
-        (0..self.windows.len()).map(|position| inbox.running(QueueIndex::at(position))).sum()
+        self.running.iter().map(|running| *running.borrow()).sum()
     }
 
-    /// Waits until no started delivery of the queue is left.
+    /// Waits until no slot of the queue is taken. A handler that was dropped ends at its next await.
     pub(crate) async fn idle(&self, queue: QueueIndex) {
-        loop {
-            let mut finished = std::pin::pin!(self.finished.notified());
-            finished.as_mut().enable();
-            if self.running(queue) == 0 {
-                return;
-            }
-            finished.await;
-        }
-    }
-
-    /// Waits until no task of an ordered queue is left: a handler that was dropped ends at its next await.
-    pub(crate) async fn all_dropped(&self, queue: QueueIndex) {
         // An error would mean that the intake is gone.
-        let _ = self.tasks[queue.position()].subscribe().wait_for(|tasks| *tasks == 0).await;
+        let _ = self.running[queue.position()].subscribe().wait_for(|running| *running == 0).await;
     }
 
     /// Whether all that an ordered queue holds should go back before the broker takes a part of it.
     pub(crate) fn is_overdue(&self, queue: QueueIndex) -> bool {
-        self.lock().is_overdue(queue, clock::now())
+        lock(&self.inbox).is_overdue(queue, clock::now())
     }
 
-    /// No delivery of the queue waits for longer than this from now on.
-    pub(crate) fn limit_hold(self: &Arc<Self>, queue: QueueIndex, limit: Duration) {
-        self.change(|inbox, _| inbox.limit_hold(queue, limit));
+    /// No delivery of the queue waits for a handler for longer than this from now on.
+    pub(crate) fn limit_start(self: &Arc<Self>, queue: QueueIndex, limit: Duration) {
+        self.change(|inbox, _| inbox.limit_start(queue, limit));
     }
 
     /// When this guard is dropped, so are the handlers that are still running.
@@ -188,43 +167,39 @@ impl Intake {
     /// follows from the inbox alone.
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
         let now = clock::now();
-        let mut inbox = self.lock();
+        let mut inbox = lock(&self.inbox);
+        let was_quiet_until = inbox.quiet_until();
         let result = change(&mut inbox, now);
         let mut started = Vec::new();
         if !self.is_stopping() {
-            while let Some((queue, ticket, mut unacked)) = inbox.start(now) {
+            while let Some((_, ticket, mut unacked)) = inbox.start(now) {
                 if unacked.chain.is_none() {
                     unacked.unanswered = inbox.unanswered(&ticket);
                 }
-                if unacked.context.config.order.is_kept() {
-                    // Under the lock: whoever sees that it has started must also see its task.
-                    self.tasks[queue.position()].send_modify(|tasks| *tasks += 1);
-                }
-                started.push((queue, ticket, unacked));
+                started.push((ticket, unacked));
             }
         }
-        for (position, (window, waits)) in self.windows.iter().zip(&self.settling_waits).enumerate() {
+        for position in 0..self.windows.len() {
             let queue = QueueIndex::at(position);
-            set_if_changed(window, inbox.window(queue, now));
-            set_if_changed(waits, inbox.is_ending(queue));
+            set_if_changed(&self.windows[position], inbox.window(queue, now));
+            set_if_changed(&self.settling_waits[position], inbox.is_ending(queue));
+            set_if_changed(&self.running[position], inbox.running(queue));
         }
+        let quiet_until = inbox.quiet_until().filter(|until| was_quiet_until != Some(*until));
         drop(inbox);
-        for (queue, ticket, unacked) in started {
+        if let Some(until) = quiet_until {
+            // No session would notice: while suspects wait, the windows stay closed.
+            self.tick_at(until);
+        }
+        for (ticket, unacked) in started {
             // A handler of an ordered queue ends with its channel: the message may already be with another process, and so may those
             // behind it.
-            let (aborted, ordered) = if unacked.context.config.order.is_kept() {
-                (unacked.settler.lost.clone(), Some(queue))
-            } else {
-                (self.aborted.clone(), None)
-            };
-            let slot = TakenSlot { intake: self.clone(), ticket: Some(ticket), ordered, has_run: false };
+            let is_ordered = unacked.context.config.order.is_kept();
+            let aborted = if is_ordered { &unacked.settler.session_ended } else { &self.aborted }.clone();
+            let slot = TakenSlot { intake: self.clone(), ticket: Some(ticket), has_run: false };
             tokio::spawn(run(unacked, slot, aborted));
         }
         result
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inbox<Unacked>> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,8 +232,6 @@ async fn run(unacked: Unacked, mut slot: TakenSlot, aborted: CancellationToken) 
 struct TakenSlot {
     intake: Arc<Intake>,
     ticket: Option<Ticket>,
-    /// The queue, if it is ordered.
-    ordered: Option<QueueIndex>,
     /// Whether its task has run.
     has_run: bool,
 }
@@ -268,49 +241,31 @@ impl Slot for TakenSlot {
         if let Some(ticket) = &self.ticket {
             self.intake.change(|inbox, now| {
                 inbox.handler_ended(ticket, now);
-                if let Some(comes_again) = comes_again {
-                    expect(inbox, ticket, &comes_again);
+                if let Some(ComesAgain { fingerprint, is_counted }) = comes_again {
+                    inbox.expect(ticket, fingerprint, is_counted);
                 }
             });
         }
     }
-
-    fn goes_back(&self, comes_again: ComesAgain) {
-        if let Some(ticket) = &self.ticket {
-            self.intake.change(|inbox, _| expect(inbox, ticket, &comes_again));
-        }
-    }
-}
-
-fn expect(inbox: &mut Inbox<Unacked>, ticket: &Ticket, ComesAgain { fingerprint, is_counted }: &ComesAgain) {
-    match is_counted {
-        true => inbox.requeue(ticket, *fingerprint),
-        false => inbox.wait_in_queue(ticket, *fingerprint),
-    }
 }
 
 impl TakenSlot {
-    /// The delivery stays in this process until its next attempt. A service that is stopping makes none. What it holds goes back when its
-    /// subscription has ended, and what ends after that goes back at once.
-    fn hold(mut self, held: Held) {
-        let (intake, due) = (&self.intake, held.due);
-        let mut unheld = Some(held.unacked);
-        let until = intake.change(|inbox, now| {
+    /// The delivery is held until its next attempt. A service that is stopping makes none: what it holds goes back in [`Intake::drain`], and
+    /// what ends after that goes back here.
+    fn hold(mut self, Held { unacked, due }: Held) {
+        let (intake, due) = (&self.intake, due.into_std());
+        let mut unheld = Some(unacked);
+        intake.change(|inbox, now| {
             let is_drained = self.ticket.as_ref().is_some_and(|ticket| inbox.is_drained(ticket));
             if !is_drained && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take()) {
                 // This returns it if its channel is gone; the broker then has it again anyway.
-                inbox.hold(ticket, unacked, due.into_std(), now);
+                inbox.hold(ticket, unacked, due, now);
             }
-            inbox.quiet_until()
         });
-        if let Some(unacked) = unheld {
-            // In a shutdown its slot is still taken, so that waits for this.
-            hand_back_last(&unacked);
-            return intake.finished.notify_waiters();
-        }
-        intake.finished.notify_waiters();
-        for at in until.into_iter().chain([due.into_std()]) {
-            intake.tick_at(at);
+        match unheld {
+            // Its slot stays taken until `self` is dropped, so the end of the session waits for this.
+            Some(unacked) => hand_back_last(&unacked),
+            None => intake.tick_at(due),
         }
     }
 }
@@ -318,8 +273,11 @@ impl TakenSlot {
 /// Hands back a delivery whose handler ended while the service was stopping.
 fn hand_back_last(unacked: &Unacked) {
     // An ordered queue's deliveries go back, in their order, when the channel closes.
-    let goes_back =
-        if unacked.context.config.order.is_kept() { !unacked.settler.lost.is_cancelled() } else { unacked.hand_back() };
+    let goes_back = if unacked.context.config.order.is_kept() {
+        !unacked.settler.session_ended.is_cancelled()
+    } else {
+        unacked.hand_back()
+    };
     if goes_back {
         unacked.context.summary.update(|summary| summary.handed_back += 1);
     }
@@ -335,18 +293,7 @@ impl Drop for TakenSlot {
             self.intake.has_lost_runtime.store(true, Ordering::Relaxed);
         }
         if let Some(ticket) = self.ticket.take() {
-            let quiet_until = self.intake.change(|inbox, now| {
-                inbox.finish(ticket, now);
-                inbox.quiet_until()
-            });
-            self.intake.finished.notify_waiters();
-            if let Some(until) = quiet_until {
-                // No session would notice: while suspects wait, the windows stay closed.
-                self.intake.tick_at(until);
-            }
-        }
-        if let Some(queue) = self.ordered {
-            self.intake.tasks[queue.position()].send_modify(|tasks| *tasks -= 1);
+            self.intake.change(|inbox, now| inbox.finish(ticket, now));
         }
     }
 }

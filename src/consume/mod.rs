@@ -11,7 +11,6 @@ pub(crate) mod copy_deadline;
 mod failure_counts;
 pub(crate) mod failure_log;
 mod fingerprint;
-mod hand_back;
 pub(crate) mod inbox;
 pub(crate) mod intake;
 pub(crate) mod receipts;

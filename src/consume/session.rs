@@ -20,7 +20,6 @@ use leader::check_leader;
 use subscriptions::Subscriptions;
 
 use crate::broker::client::{Channel, Connection};
-use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
@@ -32,27 +31,15 @@ use crate::error::{Error, Problem};
 use crate::message::{Address, Delivery};
 use crate::shutdown::Shutdown;
 use crate::timestamp::Timestamp;
-use crate::topology::Topology;
 use crate::wire::parked::reunite;
-
-/// Why a session ended.
-pub(crate) enum SessionEnd {
-    /// The shutdown was requested. Nothing is taken any more, and what no handler had seen was handed back.
-    Stopped,
-    /// The channel or its connection is gone; the broker delivers again what was not settled.
-    Lost(Error),
-}
 
 /// One work queue, and what its sessions share.
 pub(crate) struct WorkQueue {
     pub(crate) context: Arc<QueueContext>,
     pub(crate) intake: Arc<Intake>,
-    /// Names it in the inbox.
+    /// Names it in the inbox and, as a position, for the keeper.
     pub(crate) index: QueueIndex,
     pub(crate) keeper: Arc<Keeper>,
-    pub(crate) publishing: Arc<Link>,
-    /// What the queue itself needs.
-    pub(crate) topology: Topology,
     pub(crate) shutdown: Shutdown,
     /// The time limit for one answer of the broker.
     pub(crate) answer_timeout: Duration,
@@ -65,14 +52,15 @@ impl WorkQueue {
     /// stay held, and be taken back again. No longer than the ack timeout, because an alarm may last until this queue is consumed.
     pub(crate) async fn wait_out_alarm(&self) {
         let limit = self.ack_timeout.settle_limit();
-        if self.publishing.state().is_blocked {
+        let publishing = &self.context.publishing;
+        if publishing.state().is_blocked {
             tracing::warn!(
                 queue = self.context.config.queue,
                 "the broker has taken messages back while it blocks the publishing connection, as during an alarm; consuming again when \
                  this ends, in {limit:.0?} at the latest"
             );
         }
-        let _ = tokio::time::timeout(limit, self.publishing.unblocked()).await;
+        let _ = tokio::time::timeout(limit, publishing.unblocked()).await;
     }
 }
 
@@ -86,19 +74,19 @@ pub(crate) struct Session<'a> {
     window: watch::Receiver<u16>,
     /// Empty between calls of [`receive`](Self::receive). Kept, because a new vector would move lapin's large deliveries as it grows.
     arrived: Vec<Incoming>,
-    has_taken: bool,
+    /// Whether anything was delivered.
+    pub(crate) has_taken: bool,
     /// When to look next at what is due, at the earliest.
     look_at: Instant,
-    /// When to check the channel next, if nothing is subscribed.
-    check_at: Instant,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     /// Whether it ever was.
-    has_consumed: bool,
+    pub(crate) has_consumed: bool,
     /// Whether the broker's ack timeout may have ended this session.
-    is_taken_back: bool,
-    lost: CancellationToken,
-    _lost_with_the_session: DropGuard,
+    pub(crate) is_taken_back: bool,
+    /// Cancelled when the session ends, or its channel is gone.
+    ended: CancellationToken,
+    _ended_when_dropped: DropGuard,
 }
 
 /// How often a channel without a subscription is checked: nothing else notices its end.
@@ -113,12 +101,12 @@ const SOONEST_WAKE: Duration = Duration::from_millis(50);
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
     pub(crate) async fn open(queue: &'a WorkQueue, connection: Arc<dyn Connection>) -> Result<Self, Error> {
-        queue.keeper.declare(&connection, &queue.topology).await?;
+        queue.keeper.declare(&connection, queue.index.position()).await?;
         check_leader(queue, &*connection).await?;
         let opening = connection.open_channel();
         let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
-        let lost = CancellationToken::new();
-        let session = Self {
+        let ended = CancellationToken::new();
+        Ok(Self {
             queue,
             connection,
             settling_channel: SettlingChannel::new(channel.clone()),
@@ -128,62 +116,39 @@ impl<'a> Session<'a> {
             arrived: Vec::new(),
             has_taken: false,
             look_at: Instant::now(),
-            check_at: Instant::now(),
             is_consuming: false,
             has_consumed: false,
             is_taken_back: false,
-            _lost_with_the_session: lost.clone().drop_guard(),
-            lost,
-        };
-        session.set_prefetch(1).await?;
-        Ok(session)
+            _ended_when_dropped: ended.clone().drop_guard(),
+            ended,
+        })
     }
 
-    /// Whether anything was delivered.
-    pub(crate) fn has_taken(&self) -> bool {
-        self.has_taken
-    }
-
-    /// Whether the queue was consumed.
-    pub(crate) fn has_consumed(&self) -> bool {
-        self.has_consumed
-    }
-
-    /// Whether it may have ended over the broker's ack timeout.
-    pub(crate) fn was_taken_back(&self) -> bool {
-        self.is_taken_back
-    }
-
-    /// Consumes until the channel is lost or the shutdown is requested.
-    pub(crate) async fn run(&mut self) -> SessionEnd {
-        let end = loop {
-            if self.queue.shutdown.is_requested() {
-                break SessionEnd::Stopped;
-            }
-            match self.step().await {
-                Ok(()) => {}
+    /// Consumes until the shutdown is requested. Then nothing is taken any more, and what no handler has seen is handed back.
+    ///
+    /// # Errors
+    ///
+    /// When the channel or its connection is gone. The broker delivers again what was not settled.
+    pub(crate) async fn run(&mut self) -> Result<(), Error> {
+        while !self.queue.shutdown.is_requested() {
+            let error = match self.step().await {
+                Ok(()) => continue,
                 // The shutdown has shortened the time limit, so this says nothing about the channel.
-                Err(Error::Timeout { .. }) if self.queue.shutdown.is_requested() => break SessionEnd::Stopped,
-                Err(error) => break SessionEnd::Lost(self.reason_for(error)),
+                Err(Error::Timeout { .. }) if self.queue.shutdown.is_requested() => break,
+                Err(error) => self.reason_for(error),
+            };
+            // Its channel may still work: an answer of the broker may have taken too long.
+            self.settling_channel.send();
+            // Before its handlers are dropped: the slot of a dropped one would be given to the next message.
+            self.queue.intake.lost(self.queue.index, error.is_by_delivery());
+            self.ended.cancel();
+            if self.is_ordered() {
+                self.close().await;
             }
-        };
-        match end {
-            SessionEnd::Stopped => self.hand_back_all().await,
-            SessionEnd::Lost(ref error) => {
-                // Its channel may still work: an answer of the broker may have taken too long.
-                self.send_settlements();
-                // Before its handlers are dropped: the slot of a dropped one would be given to the next message.
-                self.queue.intake.lost(self.queue.index);
-                if error.is_by_delivery() {
-                    self.queue.intake.doubt();
-                }
-                self.lost.cancel();
-                if self.is_ordered() {
-                    self.close().await;
-                }
-            }
+            return Err(error);
         }
-        end
+        self.hand_back_all().await;
+        Ok(())
     }
 
     pub(crate) fn is_ordered(&self) -> bool {
@@ -201,9 +166,8 @@ impl<'a> Session<'a> {
         }
         let now = Instant::now();
         let is_unsubscribed = self.subscriptions.streams.is_empty();
-        if is_unsubscribed && self.check_at <= now {
+        if is_unsubscribed {
             // Before whatever else happens, because that may happen without end.
-            self.check_at = now + CHECK_CHANNEL_EVERY;
             self.check_channel()?;
         }
         let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(self.look_at));
@@ -218,7 +182,7 @@ impl<'a> Session<'a> {
             // An error means that the intake is gone, and with it the service.
             _ = self.window.changed() => Ok(()),
             () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => self.look().await,
-            () = tokio::time::sleep_until(self.check_at), if is_unsubscribed => Ok(()),
+            () = tokio::time::sleep(CHECK_CHANNEL_EVERY), if is_unsubscribed => Ok(()),
         }
     }
 
@@ -268,11 +232,11 @@ impl<'a> Session<'a> {
         let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
         let limit = context.config.policy.delivery_limit;
         let is_urgent = delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
-        let (channel, lost) = (Arc::downgrade(&self.settling_channel), self.lost.clone());
+        let (channel, session_ended) = (Arc::downgrade(&self.settling_channel), self.ended.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler { channel, tag: delivery_tag, lost, arrived, settle_limit, is_urgent },
+            settler: Settler { channel, tag: delivery_tag, session_ended, arrived, settle_limit, is_urgent },
             in_flight: InFlight::new(context.clone()),
             context,
             chain: None,
@@ -290,9 +254,12 @@ impl<'a> Session<'a> {
                            all in its order";
             return Err(self.lost_by(problem.to_owned().into()));
         }
-        let late = self.queue.intake.take_late(self.queue.index);
-        self.hand_back(&late, "they waited too long for a free handler");
+        self.hand_back_unstarted();
         Ok(())
+    }
+
+    fn hand_back_unstarted(&self) {
+        self.hand_back(&self.queue.intake.take_late(self.queue.index), "they waited too long for a free handler");
     }
 
     fn hand_back(&self, unseen: &[Unacked], why: &str) {

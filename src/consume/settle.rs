@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::broker::acks::Settlement;
 use crate::broker::lane::Outgoing;
 use crate::clock;
 use crate::consume::attempt::{Attempt, ComesAgain, Slot};
 use crate::consume::copy::PreparedCopy;
-use crate::consume::copy_deadline::{CopyDeadline, CopyTime};
-use crate::consume::hand_back::hand_back;
+use crate::consume::copy_deadline::CopyDeadline;
 use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settler::Settler;
+use crate::consume::unacked::hand_back;
 use crate::consume::uncopied::{GivenUp, Uncopied, without_copy};
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
@@ -32,7 +33,8 @@ impl Attempt {
         slot: &(impl Slot + Sync),
     ) -> Result<Outcome, GivenUp> {
         let has_copy = copy.is_some();
-        // Before the copy too: a copy whose original is not settled soon may become a duplicate.
+        // An ending subscription must stay full, or the broker sends more to it. Before the copy too: a copy whose original is not settled
+        // soon may become a duplicate.
         self.context.settleable().await;
         if let Some(copy) = copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
@@ -41,27 +43,23 @@ impl Attempt {
             }
             self.context.settleable().await;
         }
-        match outcome {
-            Outcome::Requeue => self.recorded("reject", || self.settler.requeue(), outcome),
+        let how = match outcome {
+            Outcome::Requeue => Settlement::Requeue,
             // Without a copy, the broker keeps the message until the wait is over.
-            Outcome::Wait(_) | Outcome::Defer(_) if !has_copy => self.recorded("nack", || self.settler.nack(), outcome),
+            Outcome::Wait(_) | Outcome::Defer(_) if !has_copy => Settlement::Nack,
             Outcome::Ack | Outcome::Wait(_) | Outcome::Defer(_) | Outcome::Park(_) | Outcome::Discard(_) => {
-                self.recorded("ack", || self.settler.ack(), outcome)
+                Settlement::Ack
             }
-        }
+        };
+        self.recorded(how, outcome)
     }
 
     /// Settles, with a span and a metric.
-    fn recorded(
-        &self,
-        operation: &'static str,
-        act: impl FnOnce() -> bool,
-        outcome: Outcome,
-    ) -> Result<Outcome, GivenUp> {
-        let context = &self.context;
+    fn recorded(&self, how: Settlement, outcome: Outcome) -> Result<Outcome, GivenUp> {
+        let (context, operation) = (&self.context, how.as_str());
         let span = context.tracer.client(&self.chain, &self.span, operation, &context.config.queue);
         let started = clock::now();
-        let is_lost = !act();
+        let is_lost = !self.settler.settle(how);
         let error_type = is_lost.then_some(GivenUp::Lost.error_type());
         context.metrics.operated(operation, clock::elapsed(started), error_type);
         if let Some(error_type) = error_type {
@@ -90,7 +88,7 @@ impl Attempt {
         // Once the broker has the original again, a copy would be a second message, so this is checked first.
         let published = tokio::select! {
             biased;
-            () = self.settler.lost.cancelled() => Err(GivenUp::Lost),
+            () = self.settler.session_ended.cancelled() => Err(GivenUp::Lost),
             () = self.until_copy_deadline(outcome) => Err(GivenUp::Late),
             published = context.publisher.publish(copy) => published.map_err(|error| {
                 tracing::error!(queue = %context.config.queue, chain = &*self.chain.id, %error, "the message cannot be copied");
@@ -105,16 +103,17 @@ impl Attempt {
         published
     }
 
-    /// Returns when the confirm of a copy is not awaited any longer.
+    /// Returns when the confirm of a copy is not awaited any longer: never, if the delivery would stay unsettled all the same.
     async fn until_copy_deadline(&self, outcome: Outcome) {
         if self.without_copy(GivenUp::Late, outcome) == Uncopied::Stay {
             return std::future::pending().await;
         }
         let publishing = &self.context.publishing;
         let Settler { arrived, settle_limit, .. } = self.settler;
-        let time = CopyTime::new(self.context.config.order.is_kept(), arrived.into_std(), settle_limit);
-        let mut limit = CopyDeadline::new(time, clock::now(), publishing.answer_timeout());
-        while let Some(at) = limit.ask_again_at(clock::now(), publishing.state().is_blocked) {
+        let (is_ordered, now) = (self.context.config.order.is_kept(), clock::now());
+        let mut deadline =
+            CopyDeadline::new(is_ordered, arrived.into_std(), settle_limit, now, publishing.answer_timeout());
+        while let Some(at) = deadline.ask_again_at(clock::now(), publishing.state().is_blocked) {
             tokio::time::sleep_until(at.into()).await;
         }
     }
@@ -146,23 +145,24 @@ impl Attempt {
             tokio::time::sleep(UNPUBLISHABLE_PAUSE).await;
         }
         self.context.settleable().await;
-        slot.goes_back(ComesAgain { fingerprint: self.delivery.fingerprint(), is_counted });
+        slot.handler_ended(Some(ComesAgain { fingerprint: self.delivery.fingerprint(), is_counted }));
         match is_counted {
-            true => self.settler.requeue(),
+            true => self.settler.settle(Settlement::Requeue),
             false => hand_back(&self.context, &self.delivery, &self.settler),
         };
         Err(why)
     }
 
-    /// Leaves the delivery to the end of its session. Its slot stays taken until then: in an ordered queue the next message would start.
+    /// Leaves the delivery to the end of its session. Its slot stays taken until then; otherwise the next message of an ordered queue would
+    /// start.
     async fn leave(&self) -> Result<Outcome, GivenUp> {
-        self.settler.lost.cancelled().await;
+        self.settler.session_ended.cancelled().await;
         Err(GivenUp::Lost)
     }
 
     async fn dead_letter(&self, outcome: Outcome) -> Result<Outcome, GivenUp> {
         self.context.settleable().await;
-        let settled = self.recorded("reject", || self.settler.dead_letter(), outcome);
+        let settled = self.recorded(Settlement::DeadLetter, outcome);
         // The next message of its line must not start while the broker may still bring this one back.
         if self.context.config.order.is_kept() && !self.settler.is_carried_out().await {
             return self.leave().await;

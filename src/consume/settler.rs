@@ -1,6 +1,6 @@
 //! Settles what a service consumes. No other file acks, rejects or nacks it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::broker::acks::{SettledTags, Settlement};
 use crate::broker::client::{Answer, Channel};
+use crate::lock::lock;
 
 /// Settles one delivery, on the channel that brought it.
 pub(crate) struct Settler {
@@ -16,34 +17,19 @@ pub(crate) struct Settler {
     /// open.
     pub(crate) channel: Weak<SettlingChannel>,
     pub(crate) tag: u64,
-    /// Cancelled when that channel is gone. Nothing can be settled any more, and the broker delivers the message again.
-    pub(crate) lost: CancellationToken,
+    /// Cancelled when the session ends, or its channel is gone. No copy may be sent any more. What was settled before may still be written.
+    pub(crate) session_ended: CancellationToken,
     pub(crate) arrived: Instant,
-    /// Soon after this time the broker takes the delivery back, if its ack timeout is what was known on its arrival.
+    /// How long after its arrival it must be settled: soon after that the broker takes it back, if its ack timeout is what was known then.
     pub(crate) settle_limit: Duration,
     /// Sent at once instead of being collected: the next crash may park the message.
     pub(crate) is_urgent: bool,
 }
 
 impl Settler {
-    pub(crate) fn ack(&self) -> bool {
-        self.settle(Settlement::Ack)
-    }
-
-    /// Back to the head of the queue, and counted. With reject, because since 4.3 a nack does not count towards the delivery limit.
-    pub(crate) fn requeue(&self) -> bool {
-        self.settle(Settlement::Reject { requeue: true })
-    }
-
-    /// To wherever the queue dead-letters.
-    pub(crate) fn dead_letter(&self) -> bool {
-        self.settle(Settlement::Reject { requeue: false })
-    }
-
-    /// Back to the queue. 4.3 does not count this towards the delivery limit, and delays it if the queue has delayed retries; 3.10
-    /// and 4.0 count every return.
-    pub(crate) fn nack(&self) -> bool {
-        self.settle(Settlement::Nack)
+    /// True means that the settlement was collected; the broker may never read it. False: the channel is gone.
+    pub(crate) fn settle(&self, how: Settlement) -> bool {
+        self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how, self.is_urgent))
     }
 
     /// Returns once the broker does not bring back any more what was settled, whatever closes the channel. False if the channel was closed
@@ -59,12 +45,7 @@ impl Settler {
 
     /// Whether the channel is gone, so that the broker has the message again, or will have it soon.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.is_cancelled() || self.channel.upgrade().is_none_or(|channel| !channel.channel.is_open())
-    }
-
-    /// False if the channel is gone.
-    fn settle(&self, how: Settlement) -> bool {
-        self.channel.upgrade().is_some_and(|channel| channel.settle(self.tag, how, self.is_urgent))
+        self.session_ended.is_cancelled() || self.channel.upgrade().is_none_or(|channel| !channel.channel.is_open())
     }
 }
 
@@ -98,11 +79,11 @@ impl SettlingChannel {
     }
 
     /// False if the channel is gone.
-    fn settle(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
+    fn collect(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
         if !self.channel.is_open() {
             return false;
         }
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.collected.push((tag, how));
         let count = state.collected.len();
         drop(state);
@@ -130,13 +111,9 @@ impl SettlingChannel {
     ///
     /// Under the lock, so that no ack for several deliveries overtakes a reject.
     pub(crate) fn send(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let collected = std::mem::take(&mut state.collected);
-        state.settled.settle_all(collected, |frame| self.channel.settle(frame));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        state.settled.settle_all(collected, |frame| self.channel.send_settlement(frame));
     }
 }
 
@@ -150,13 +127,10 @@ impl Drop for SettlingChannel {
 /// Lets the tasks run that are ready now. Unlike after tokio's `yield_now`, another thread can go on with this task: a handler may
 /// block the thread.
 async fn after_ready_tasks() {
-    let mut was_polled = false;
     std::future::poll_fn(|context| {
-        if std::mem::replace(&mut was_polled, true) {
-            return Poll::Ready(());
-        }
         context.waker().wake_by_ref();
-        Poll::Pending
+        Poll::Ready(())
     })
     .await;
+    futures_util::pending!();
 }

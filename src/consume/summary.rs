@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::lock::lock;
 use crate::retry::decision::Reason;
 use crate::retry::outcome::Outcome;
 
@@ -33,7 +34,7 @@ pub struct Summary {
     /// does if the subscription that brought the message has ended, and otherwise cancels the subscription, which is not counted.
     pub taken_back: u64,
     /// Deliveries whose handler was still running, or whose copy was not confirmed, at the end of the grace time. The broker delivers them
-    /// again.
+    /// again. Those whose copy was given up then are also among `unsettled`.
     pub unfinished: u64,
     /// Why the run ended.
     pub stopped: Stopped,
@@ -111,10 +112,10 @@ impl LiveSummary {
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut Summary)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.0));
     }
 
     pub(crate) fn so_far(&self) -> Summary {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }

@@ -10,7 +10,7 @@ pub(crate) enum GivenUp {
     Late,
     /// The broker accepts no copy of the message.
     Unpublishable,
-    /// The channel was gone. The broker has the message again.
+    /// The channel was gone, or the session had to end. The broker has the message again, or soon will.
     Lost,
 }
 
@@ -19,7 +19,7 @@ impl GivenUp {
         match self {
             Self::Late => "the broker did not confirm the copy in time",
             Self::Unpublishable => "the broker accepts no copy",
-            Self::Lost => "the channel was gone",
+            Self::Lost => "the channel was gone, or the grace time was over",
         }
     }
 
@@ -170,7 +170,10 @@ mod tests {
             assert!(other.contains("counts no deliveries") && other.ends_with("runs again each time"), "{other}");
         }
         let lost = GivenUp::Lost;
-        assert_eq!((lost.text(), lost.error_type()), ("the channel was gone", "channel_closed"));
+        assert_eq!(
+            (lost.text(), lost.error_type()),
+            ("the channel was gone, or the grace time was over", "channel_closed")
+        );
         assert_eq!([true, false].map(|counts_deliveries| lost.advice(counts_deliveries)), [""; 2]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::broker::connection::{Link, pause};
-use crate::consume::session::{Session, SessionEnd, WorkQueue};
+use crate::consume::session::{Session, WorkQueue};
 use crate::consume::summary::Stopped;
 use crate::error::Error;
 
@@ -39,25 +39,21 @@ impl Worker {
                 Ok(mut session) => {
                     started = true;
                     let since = Instant::now();
-                    match session.run().await {
-                        SessionEnd::Stopped => {
-                            self.queue.context.not_consuming(None);
-                            self.finish(&mut session).await;
-                            return Ok(());
-                        }
-                        SessionEnd::Lost(error) => {
-                            has_consumed |= session.has_consumed();
-                            if !has_consumed && matches!(error, Error::Refused { .. }) {
-                                return Err(error);
-                            }
-                            was_taken_back = session.was_taken_back();
-                            let is_unanswered = matches!(error, Error::Timeout { .. });
-                            if session.has_taken() || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
-                                failures = 0;
-                            }
-                            error
-                        }
+                    let Err(error) = session.run().await else {
+                        self.queue.context.not_consuming(None);
+                        self.finish(&mut session).await;
+                        return Ok(());
+                    };
+                    has_consumed |= session.has_consumed;
+                    if !has_consumed && matches!(error, Error::Refused { .. }) {
+                        return Err(error);
                     }
+                    was_taken_back = session.is_taken_back;
+                    let is_unanswered = matches!(error, Error::Timeout { .. });
+                    if session.has_taken || (since.elapsed() > STEADY_AFTER && !is_unanswered) {
+                        failures = 0;
+                    }
+                    error
                 }
             };
             self.queue.context.not_consuming(Some(&error));
@@ -76,7 +72,9 @@ impl Worker {
     ///
     /// An ordered queue's handlers of the session before must have ended: its messages come again.
     async fn open(&self, was_taken_back: bool) -> Result<Session<'_>, Error> {
-        self.queue.intake.all_dropped(self.queue.index).await;
+        if self.queue.context.config.order.is_kept() {
+            self.queue.intake.idle(self.queue.index).await;
+        }
         if was_taken_back {
             self.queue.wait_out_alarm().await;
         }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use tower_layer::Layer;
@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use super::Handler;
 use crate::failure::Failure;
+use crate::lock::lock;
 use crate::message::Message;
 
 /// A handler inside a layer of tower, or several in a `ServiceBuilder`: a limit that several queues share, load shedding, a layer of
@@ -68,7 +69,7 @@ where
     S::Future: Send,
 {
     async fn handle(&self, message: Message<T>) -> Result<(), Failure> {
-        let mut service = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut service = lock(&self.0).clone();
         let failure = |error: S::Error| failure_of(error.into());
         poll_fn(|context| service.poll_ready(context).map_err(failure)).await?;
         service.call(message).await.map_err(failure)

@@ -1,10 +1,12 @@
 //! The flow of one copy, until the broker has confirmed it.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::Either;
-use tokio::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit, oneshot};
+use tokio::sync::{
+    MutexGuard, Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, oneshot, watch,
+};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -13,7 +15,7 @@ use super::exchange::Exchange;
 use super::publishing_connection::{NEWS_LIMIT, PublishingConnection, USUAL_ANSWER_TIME};
 use super::retries::{Next, Retries, SendError, Verdict, Way};
 use super::running_lane::{RunningLane, SendAnswer};
-use super::shared::Shared;
+use super::shared::{Shared, TRIALS};
 use super::trouble::CopyTrouble;
 use super::upkeep::keep;
 use crate::broker::connection::{Link, pause};
@@ -50,7 +52,18 @@ impl CopyPublisher {
         exchanges: impl IntoIterator<Item = String>,
         retried: impl Fn(&str) + Send + Sync + 'static,
     ) -> (Self, AbortOnDropHandle<()>) {
-        let shared = Shared::new(link, keeper, exchanges, retried);
+        let exchanges = exchanges.into_iter().map(|name| (name.clone(), Exchange::new(name))).collect();
+        let shared = Arc::new(Shared {
+            link,
+            keeper,
+            retried: Box::new(retried),
+            connection: watch::Sender::new(None),
+            exchanges: Mutex::new(exchanges),
+            may_break: RwLock::default(),
+            suspects: Semaphore::new(1),
+            trials: Semaphore::new(TRIALS),
+            repair_wanted: Notify::new(),
+        });
         let keeping = AbortOnDropHandle::new(tokio::spawn(keep(shared.clone())));
         (Self(shared), keeping)
     }

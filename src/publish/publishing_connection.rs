@@ -3,14 +3,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use lapin::Event;
 use tokio::sync::watch;
-use tokio::task::JoinError;
 
 use super::retries::Suspicion;
 use crate::broker::client::Connection;
@@ -18,6 +17,7 @@ use crate::broker::connection::unblocked;
 use crate::broker::lane;
 use crate::broker::lane::cause::Cause;
 use crate::clock;
+use crate::lock::lock;
 
 /// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close something because of a copy. After this, a copy
 /// cannot be why something is closed.
@@ -70,7 +70,7 @@ impl PublishingConnection {
             tokio::select! {
                 biased;
                 cause = self.ended() => {
-                    if let Some(panic) = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    if let Some(panic) = lock(&self.panic).take() {
                         resume_unwind(panic);
                     }
                     return cause;
@@ -100,23 +100,10 @@ impl PublishingConnection {
         let connection = self.clone();
         tokio::spawn(async move {
             if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
-                connection.panics(panic);
+                *lock(&connection.panic) = Some(panic);
+                connection.end(Cause::of("a fault of rehop's own"));
             }
         });
-    }
-
-    /// The same for the end of a task that did not come to its result. Returns its cause.
-    pub(super) fn end_of_task(&self, ended: JoinError) -> Cause {
-        let cause = Cause::of(ended.to_string());
-        if let Ok(panic) = ended.try_into_panic() {
-            self.panics(panic);
-        }
-        cause
-    }
-
-    fn panics(&self, panic: Panic) {
-        *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
-        self.end(Cause::of("a fault of rehop's own"));
     }
 
     /// Ends it, unless it has ended already.
@@ -171,7 +158,7 @@ impl PublishingConnection {
     /// Finds out whether the connection is alive, if it was not found out a moment ago.
     pub(super) fn probe(self: &Arc<Self>) {
         let now = clock::now();
-        let mut next_probe = self.next_probe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next_probe = lock(&self.next_probe);
         if now < *next_probe {
             return;
         }
@@ -205,7 +192,7 @@ impl PublishingConnection {
     /// A copy is sent now. Returns the time.
     pub(super) fn note_send(&self) -> Instant {
         let now = clock::now();
-        *self.last_send.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *lock(&self.last_send) = now;
         now
     }
 
@@ -213,7 +200,7 @@ impl PublishingConnection {
     pub(super) fn suspicion(&self, sent_at: Instant) -> Suspicion {
         let ended_at = self.end.borrow().as_ref().map_or_else(clock::now, |(_, at)| *at);
         let is_recent = |at: Instant| ended_at.saturating_duration_since(at) < USUAL_ANSWER_TIME;
-        let last_send = *self.last_send.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_send = *lock(&self.last_send);
         match (is_recent(sent_at), is_recent(last_send)) {
             (true, _) => Suspicion::Likely,
             (false, true) => Suspicion::Unlikely,

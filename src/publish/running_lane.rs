@@ -48,32 +48,34 @@ impl RunningLane {
     pub(super) async fn open(connection: &Arc<PublishingConnection>) -> Result<Self, Cause> {
         let counted = connection.lanes.clone();
         let in_use = Arc::strong_count(&connection.lanes) - 2;
-        // In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the channel.
-        let of = connection.clone();
-        let opening = tokio::spawn(async move {
-            Lane::open(of.connection.clone(), in_use).await.map_err(|error| {
-                let cause = lane::cause(&error);
-                if is_replaced(&*of.connection, &error, in_use) {
-                    // lapin tells nothing of an end that was asked for here.
-                    of.end(cause.clone());
-                }
-                cause
-            })
-        });
-        let opened = connection.answer("no answer to opening a channel", opening).await?;
-        let lane = opened.unwrap_or_else(|ended| Err(connection.end_of_task(ended)))?;
         let (requests, receiver) = mpsc::unbounded_channel();
-        let (connection, has_refused) = (connection.clone(), Arc::new(AtomicBool::new(false)));
-        let run = Run {
-            lane,
-            connection: connection.clone(),
-            _counted: counted,
-            has_refused: has_refused.clone(),
-            waiting: BTreeMap::new(),
-            sent: 0,
-        };
-        connection.spawn(run.run(receiver));
-        Ok(Self { requests, connection, has_refused })
+        let running = Self { requests, connection: connection.clone(), has_refused: Arc::default() };
+        let (opened, opening) = oneshot::channel();
+        let (of, has_refused) = (connection.clone(), running.has_refused.clone());
+        // In a task, because whoever needs the lane may give up meanwhile, and lapin would keep the channel.
+        connection.spawn(async move {
+            match Lane::open(of.connection.clone(), in_use).await {
+                Ok(lane) => {
+                    let _ = opened.send(Ok(()));
+                    let waiting = BTreeMap::new();
+                    let run = Run { lane, connection: of, _counted: counted, has_refused, waiting, sent: 0 };
+                    run.run(receiver).await;
+                }
+                Err(error) => {
+                    let cause = lane::cause(&error);
+                    if is_replaced(&*of.connection, &error, in_use) {
+                        // lapin tells nothing of an end that was asked for here.
+                        of.end(cause.clone());
+                    }
+                    let _ = opened.send(Err(cause));
+                }
+            }
+        });
+        match connection.answer("no answer to opening a channel", opening).await? {
+            Ok(opened) => opened.map(|()| running),
+            // The task has panicked, which ends the connection.
+            Err(_) => Err(connection.ended().await),
+        }
     }
 
     /// Whether copies can be sent on it, and it is one of this connection.

@@ -1,7 +1,7 @@
 //! What all copies share: the connection, and the exchanges.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 
@@ -9,6 +9,7 @@ use super::exchange::Exchange;
 use super::publishing_connection::PublishingConnection;
 use crate::broker::connection::Link;
 use crate::broker::keeper::Keeper;
+use crate::lock::lock;
 
 /// How many copies are tried on lanes of their own at once. Those whose confirm takes longer than usual do not count.
 pub(super) const TRIALS: usize = 16;
@@ -20,7 +21,7 @@ pub(super) struct Shared {
     pub(super) retried: Box<dyn Fn(&str) + Send + Sync>,
     /// The connection, while there is one.
     pub(super) connection: watch::Sender<Option<Arc<PublishingConnection>>>,
-    exchanges: Mutex<BTreeMap<String, Arc<Exchange>>>,
+    pub(super) exchanges: Mutex<BTreeMap<String, Arc<Exchange>>>,
     /// Read-locked by each copy while it may still break the connection. Write-locked by a copy that is suspected of having broken it, so that it
     /// is sent with nothing beside it.
     pub(super) may_break: RwLock<()>,
@@ -32,26 +33,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(
-        link: Arc<Link>,
-        keeper: Arc<Keeper>,
-        exchanges: impl IntoIterator<Item = String>,
-        retried: impl Fn(&str) + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        let exchanges = exchanges.into_iter().map(|name| (name.clone(), Exchange::new(name))).collect();
-        Arc::new(Self {
-            link,
-            keeper,
-            retried: Box::new(retried),
-            connection: watch::Sender::new(None),
-            exchanges: Mutex::new(exchanges),
-            may_break: RwLock::default(),
-            suspects: Semaphore::new(1),
-            trials: Semaphore::new(TRIALS),
-            repair_wanted: Notify::new(),
-        })
-    }
-
     /// Returns a connection that copies can be sent on, as soon as there is one. The topology has been declared by then: an exchange without its
     /// bindings would send everything to the stray queue.
     pub(super) async fn connected(&self) -> Arc<PublishingConnection> {
@@ -66,7 +47,7 @@ impl Shared {
     }
 
     pub(super) fn exchange(&self, name: &str) -> Arc<Exchange> {
-        let mut exchanges = self.lock();
+        let mut exchanges = lock(&self.exchanges);
         if let Some(exchange) = exchanges.get(name) {
             return exchange.clone();
         }
@@ -74,10 +55,6 @@ impl Shared {
     }
 
     pub(super) fn exchanges(&self) -> Vec<Arc<Exchange>> {
-        self.lock().values().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Exchange>>> {
-        self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.exchanges).values().cloned().collect()
     }
 }

@@ -1,10 +1,11 @@
 //! The trouble that copies have with an exchange, and its log lines.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::broker::lane::cause::Trouble;
 use crate::clock;
+use crate::lock::lock;
 
 /// How long an exchange must be without trouble before it is logged as recovered.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
@@ -34,15 +35,11 @@ impl Troubles {
 
     /// Logs it if the exchange has recovered.
     pub(super) fn log_recovery(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.calm_since.is_some_and(|since| clock::elapsed(since) >= RECOVERED_AFTER) {
             *state = State::default();
             tracing::info!(exchange = self.exchange, "the broker accepts copies to this exchange again");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -59,7 +56,7 @@ impl CopyTrouble {
 
     /// Logs the trouble, if it is new for the exchange, and what the broker answered.
     pub(super) fn note(&mut self, trouble: Trouble, answer: Option<&str>) {
-        let mut state = self.of.lock();
+        let mut state = lock(&self.of.state);
         state.copies += usize::from(!std::mem::replace(&mut self.is_counted, true));
         state.calm_since = None;
         if !state.logged.contains(&trouble) {
@@ -72,7 +69,7 @@ impl CopyTrouble {
 impl Drop for CopyTrouble {
     fn drop(&mut self) {
         if self.is_counted {
-            let mut state = self.of.lock();
+            let mut state = lock(&self.of.state);
             state.copies -= 1;
             state.calm_since = (state.copies == 0).then(clock::now);
         }

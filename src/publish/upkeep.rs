@@ -35,7 +35,10 @@ async fn keep_connected(shared: &Shared) {
                     // Copies wait, so the limit is for all parts together.
                     let _ = timeout(link.answer_timeout(), keeper.repair()).await;
                     shared.connection.send_replace(Some(publishing.clone()));
-                    open_lanes(shared, &publishing).await;
+                    for exchange in shared.exchanges() {
+                        // If one cannot be opened, the first copy that needs it reports why.
+                        let _ = exchange.lane(&publishing).await;
+                    }
                     std::future::pending::<Infallible>().await
                 };
                 let cause = tokio::select! {
@@ -58,13 +61,6 @@ async fn keep_connected(shared: &Shared) {
         }
         sleep(pause(failures)).await;
         failures += 1;
-    }
-}
-
-async fn open_lanes(shared: &Shared, connection: &Arc<PublishingConnection>) {
-    for exchange in shared.exchanges() {
-        // If one cannot be opened, the first copy that needs it reports why.
-        let _ = exchange.lane(connection).await;
     }
 }
 

@@ -7,7 +7,7 @@ mod error;
 mod message;
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lapin::Confirmation;
@@ -23,6 +23,7 @@ use crate::broker::client::{Channel, Connection};
 use crate::broker::connection::{Link, unblocked};
 use crate::clock;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::settings::{Settings, address};
 use crate::telemetry::metrics::{Instruments, PublisherMetrics};
 use crate::telemetry::producer::PublishSpan;
@@ -190,7 +191,7 @@ impl Publisher {
             Ok(Ok(None)) | Err(_) => return Err(Error::Timeout { what, limit }.into()),
         };
         let confirmation = result.map_err(|error| PublishError::of_operation(&to, &what, &error))?;
-        let mut idle = self.idle();
+        let mut idle = lock(&self.0.idle);
         if self.0.link.is_current(&open.connection) {
             idle.push(open);
         }
@@ -215,7 +216,7 @@ impl Publisher {
                 } else if error.is_used_up() && has_lost_numbers(&*connection, in_use) {
                     self.0.link.retire(&connection);
                 }
-                self.idle().retain(|open| self.0.link.is_current(&open.connection));
+                lock(&self.0.idle).retain(|open| self.0.link.is_current(&open.connection));
                 Err(error)
             }
         }
@@ -223,13 +224,9 @@ impl Publisher {
 
     /// A channel that works. Those of a lost connection are dropped.
     fn take_idle(&self) -> Option<OpenChannel> {
-        let mut idle = self.idle();
+        let mut idle = lock(&self.0.idle);
         idle.retain(|open| open.channel.is_open());
         idle.pop()
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<OpenChannel>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,11 @@
 //! The waits that this process has recorded, of messages that its handlers have requeued.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use opentelemetry::trace::{SpanContext, SpanId};
+
+use crate::lock::lock;
 
 /// How many are remembered. A requeued message comes back soon, perhaps to another process.
 const MOST: usize = 256;
@@ -14,7 +16,7 @@ pub(super) struct RecordedWaits(Mutex<VecDeque<(SpanId, SpanContext)>>);
 
 impl RecordedWaits {
     pub(super) fn keep(&self, attempt: SpanId, wait: SpanContext) {
-        let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = lock(&self.0);
         if waits.len() >= MOST {
             waits.pop_front();
         }
@@ -23,7 +25,7 @@ impl RecordedWaits {
 
     /// The wait after this attempt.
     pub(super) fn take(&self, attempt: SpanId) -> Option<SpanContext> {
-        let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = lock(&self.0);
         let position = waits.iter().rposition(|(before, _)| *before == attempt)?;
         waits.remove(position).map(|(_, wait)| wait)
     }

@@ -1,7 +1,9 @@
 //! The values of a metric's attribute, kept few.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::lock::lock;
 
 /// How many values are told apart. Without a limit, a service that puts ids where a name is meant would create series without
 /// bound.
@@ -16,7 +18,7 @@ pub struct Values(Arc<Mutex<HashSet<String>>>);
 impl Values {
     /// This value, or `_OTHER` if there are many others already.
     pub fn bounded(&self, value: &str) -> String {
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = lock(&self.0);
         if values.contains(value) || (values.len() < MOST && values.insert(value.to_owned())) {
             return value.to_owned();
         }

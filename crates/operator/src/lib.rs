@@ -15,6 +15,7 @@ pub mod format;
 #[doc(hidden)]
 pub mod management;
 pub mod parked;
+mod subscribe;
 mod telemetry;
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
-use crate::topology::{Role, Topology};
+use crate::topology::Topology;
 
 /// What was declared so far. `C` is a connection.
 pub(super) struct Declared<C: ?Sized> {
     /// The connection on which the shared part was declared last; none before the first time.
     shared_on: Option<Weak<C>>,
-    /// The work queues whose own part was declared.
-    queues: HashSet<String>,
+    /// The positions of the queues whose own part was declared.
+    queues: HashSet<usize>,
 }
 
 impl<C: ?Sized> Default for Declared<C> {
@@ -36,13 +36,13 @@ impl<C: ?Sized> Declared<C> {
     }
 
     /// Whether this queue's own part was declared.
-    pub(super) fn has(&self, queue: &Topology) -> bool {
-        self.queues.contains(work_queue(queue))
+    pub(super) fn has_queue(&self, position: usize) -> bool {
+        self.queues.contains(&position)
     }
 
     /// Remembers that this queue's own part was declared.
-    pub(super) fn note_queue(&mut self, queue: &Topology) {
-        self.queues.insert(work_queue(queue).to_owned());
+    pub(super) fn note_queue(&mut self, position: usize) {
+        self.queues.insert(position);
     }
 
     /// All that a repair declares again: whatever was declared before, also if the connection of that time is gone. Copies wait for this
@@ -51,20 +51,16 @@ impl<C: ?Sized> Declared<C> {
         if self.is_new() {
             return Vec::new();
         }
-        std::iter::once(shared).chain(queues.iter().filter(|queue| self.has(queue))).collect()
+        let queues = queues.iter().enumerate().filter(|(position, _)| self.has_queue(*position));
+        std::iter::once(shared).chain(queues.map(|(_, queue)| queue)).collect()
     }
-}
-
-/// The work queue of a queue's own part.
-fn work_queue(topology: &Topology) -> &str {
-    topology.queues.iter().find(|queue| queue.role == Role::Work).map_or("", |queue| &queue.name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Settings;
-    use crate::topology::{self, Names};
+    use crate::topology::{self, Names, Role};
 
     fn parts() -> (Topology, Vec<Topology>) {
         let (settings, names) = (Settings::default(), Names::new("ns"));
@@ -74,7 +70,10 @@ mod tests {
 
     /// The work queues of these parts; the shared part has none.
     fn named(parts: &[&Topology]) -> Vec<String> {
-        parts.iter().map(|part| work_queue(part).to_owned()).collect()
+        let work = |part: &&Topology| {
+            part.queues.iter().find(|queue| queue.role == Role::Work).map(|queue| queue.name.clone())
+        };
+        parts.iter().map(|part| work(part).unwrap_or_default()).collect()
     }
 
     #[test]
@@ -88,9 +87,9 @@ mod tests {
         let connection = Arc::new(());
         declared.note_shared(&connection);
         assert_eq!(named(&declared.parts_to_repair(&shared, &queues)), [""]);
-        declared.note_queue(&queues[1]);
+        declared.note_queue(1);
         assert_eq!(named(&declared.parts_to_repair(&shared, &queues)), ["", "bills"]);
-        declared.note_queue(&queues[0]);
+        declared.note_queue(0);
         assert_eq!(named(&declared.parts_to_repair(&shared, &queues)), ["", "orders", "bills"]);
     }
 
@@ -99,7 +98,7 @@ mod tests {
         let ((shared, queues), mut declared) = (parts(), Declared::default());
         let connection = Arc::new(());
         declared.note_shared(&connection);
-        declared.note_queue(&queues[0]);
+        declared.note_queue(0);
         drop(connection);
         assert_eq!(named(&declared.parts_to_repair(&shared, &queues)), ["", "orders"]);
     }

@@ -7,19 +7,20 @@
 mod declared;
 mod problems;
 
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use lapin::types::ShortString;
 use tokio::sync::Mutex;
 
 use self::declared::Declared;
-use self::problems::{News, Problems};
+use self::problems::Problems;
 use crate::broker::client::Connection;
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
 use crate::broker::look::look_at;
 use crate::error::Error;
+use crate::lock::lock;
 use crate::settings::TopologyMode;
 use crate::topology::{Role, Topology};
 
@@ -41,26 +42,26 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps what all queues share, and what each needs for itself.
+    /// Keeps what all queues share, and what each needs for itself. Elsewhere each is named by its position.
     pub(crate) fn new(link: Arc<Link>, mode: TopologyMode, shared: Topology, queues: Vec<Topology>) -> Self {
         Self { link, mode, shared, queues, declared: Mutex::default(), problems: StdMutex::default() }
     }
 
-    /// Declares a queue's own part, after the shared part where this connection has not done so yet.
+    /// Declares the own part of the queue at this position, after the shared part where this connection has not done so yet.
     ///
     /// # Errors
     ///
     /// The first failure when the part was never declared before. Later, only what keeps the queue from being consumed.
-    pub(crate) async fn declare(&self, connection: &Arc<dyn Connection>, queue: &Topology) -> Result<(), Error> {
+    pub(crate) async fn declare(&self, connection: &Arc<dyn Connection>, position: usize) -> Result<(), Error> {
         let mut declared = self.declared.lock().await;
         if !declared.is_shared_on(connection) {
             self.declare_or_report(&**connection, &self.shared, declared.is_new()).await?;
             declared.note_shared(connection);
         }
-        let is_new = !declared.has(queue);
+        let is_new = !declared.has_queue(position);
         drop(declared);
-        self.declare_or_report(&**connection, queue, is_new).await?;
-        self.declared.lock().await.note_queue(queue);
+        self.declare_or_report(&**connection, &self.queues[position], is_new).await?;
+        self.declared.lock().await.note_queue(position);
         Ok(())
     }
 
@@ -104,17 +105,14 @@ impl Keeper {
 
     /// Logs each failure, and each recovery, once.
     fn report(&self, topology: &Topology, failures: &[Failure]) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = lock(&self.problems);
         for part in topology.part_names() {
             let failure = failures.iter().find(|failure| failure.part == part);
-            match problems.update(part, failure.map(|failure| failure.error.to_string())) {
-                Some(News::Failed { error }) => {
-                    tracing::warn!(%error, "a part of the topology is missing or different")
-                }
-                Some(News::Restored { part }) => {
-                    tracing::info!(%part, "a part of the topology is in place again")
-                }
-                None => {}
+            let error = failure.map(|failure| failure.error.to_string());
+            match (problems.is_news(&part, error.as_deref()), error) {
+                (true, Some(error)) => tracing::warn!(%error, "a part of the topology is missing or different"),
+                (true, None) => tracing::info!(%part, "a part of the topology is in place again"),
+                (false, _) => {}
             }
         }
     }

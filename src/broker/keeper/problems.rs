@@ -6,22 +6,12 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(super) struct Problems(HashMap<String, String>);
 
-/// A change that has not been logged yet.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
-    Failed { error: String },
-    Restored { part: String },
-}
-
 impl Problems {
-    /// A part was declared, or failed with this error.
-    pub(super) fn update(&mut self, part: String, error: Option<String>) -> Option<News> {
+    /// A part was declared, or failed with this error. Returns whether that is to be logged.
+    pub(super) fn is_news(&mut self, part: &str, error: Option<&str>) -> bool {
         match error {
-            Some(error) => {
-                let is_known = self.0.insert(part, error.clone()).is_some_and(|before| before == error);
-                (!is_known).then_some(News::Failed { error })
-            }
-            None => self.0.remove(&part).map(|_| News::Restored { part }),
+            Some(error) => self.0.insert(part.to_owned(), error.to_owned()).is_none_or(|before| before != error),
+            None => self.0.remove(part).is_some(),
         }
     }
 }
@@ -33,14 +23,16 @@ mod tests {
     #[test]
     fn a_failure_is_news_once_and_again_when_it_changes_or_comes_back() {
         let mut problems = Problems::default();
-        let mut update = |error: Option<&str>| problems.update("queue".to_owned(), error.map(str::to_owned));
-        let failed = |error: &str| Some(News::Failed { error: error.to_owned() });
-        assert_eq!(update(None), None);
-        assert_eq!(update(Some("no permission")), failed("no permission"));
-        assert_eq!(update(Some("no permission")), None);
-        assert_eq!(update(Some("other arguments")), failed("other arguments"));
-        assert_eq!(update(None), Some(News::Restored { part: "queue".to_owned() }));
-        assert_eq!(update(None), None);
-        assert_eq!(update(Some("no permission")), failed("no permission"));
+        for (error, is_news) in [
+            (None, false),
+            (Some("no permission"), true),
+            (Some("no permission"), false),
+            (Some("other arguments"), true),
+            (None, true),
+            (None, false),
+            (Some("no permission"), true),
+        ] {
+            assert_eq!(problems.is_news("queue", error), is_news, "{error:?}");
+        }
     }
 }

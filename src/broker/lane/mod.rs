@@ -2,8 +2,8 @@
 
 pub(crate) mod cause;
 mod outgoing;
+mod outstanding;
 mod returns;
-mod unanswered;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,10 @@ use lapin::message::BasicReturnMessage;
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Confirmation, ErrorKind};
 
-pub use outgoing::Outgoing;
-use unanswered::Judgement;
-
 use cause::Cause;
-use unanswered::{Reply, Unanswered};
+pub use outgoing::Outgoing;
+use outstanding::{Outstanding, Reply};
+use returns::Judgement;
 
 use super::channel::{is_replaced, open_confirming};
 use super::client::{Channel, Connection};
@@ -31,7 +30,7 @@ pub struct CopyId(pub u64);
 /// A confirming channel with the copies that are under way on it.
 pub struct Lane {
     pub channel: Arc<dyn Channel>,
-    unanswered: Unanswered<Arc<Outgoing>>,
+    outstanding: Outstanding<Arc<Outgoing>>,
 }
 
 /// How the publishing of one copy ended.
@@ -49,12 +48,12 @@ impl Lane {
             queued(connection.close("no more channels can be opened"));
         }
         let channel = opening?;
-        Ok(Self { channel, unanswered: Unanswered::new() })
+        Ok(Self { channel, outstanding: Outstanding::new() })
     }
 
     /// The returned future sends the copy when it is first polled, and ends with its confirm.
     pub fn send(&mut self, id: CopyId, copy: Arc<Outgoing>) -> impl Future<Output = PublishResult> + Send + 'static {
-        self.unanswered.sent(id, copy.clone());
+        self.outstanding.sent(id, copy.clone());
         let channel = self.channel.clone();
         async move { PublishResult { id, result: publish(&*channel, &copy).await } }
     }
@@ -62,7 +61,7 @@ impl Lane {
     /// Judges all results that have arrived by now.
     pub fn sort_results(&mut self, results: Vec<PublishResult>) -> Judgement {
         let replies = results.into_iter().map(|PublishResult { id, result }| (id, reply(result))).collect();
-        self.unanswered.judge(replies, owners)
+        self.outstanding.judge(replies, owners)
     }
 }
 

@@ -1,11 +1,13 @@
 //! A copy on its way to the broker.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use lapin::BasicProperties;
 use lapin::types::ShortString;
+
+use crate::lock::lock;
 
 /// A copy of a message, ready to be published.
 ///
@@ -15,7 +17,7 @@ pub struct Outgoing {
     pub exchange: ShortString,
     pub routing_key: ShortString,
     pub body: Bytes,
-    /// Whether the broker returns it if no queue takes it at once.
+    /// Whether the broker returns it if no queue takes it at once. Not for an exchange that routes later: the broker would return each message.
     pub mandatory: bool,
     written: Mutex<Option<BasicProperties>>,
     write: Box<dyn Fn() -> BasicProperties + Send + Sync>,
@@ -34,13 +36,8 @@ impl Outgoing {
         Self { exchange, routing_key, body, mandatory: true, written: Mutex::new(Some(written)), write }
     }
 
-    /// The same for an exchange that routes later: the broker would return each message at once.
-    pub fn not_mandatory(self) -> Self {
-        Self { mandatory: false, ..self }
-    }
-
     pub(super) fn properties(&self) -> BasicProperties {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let written = lock(&self.written).take();
         written.unwrap_or_else(|| (self.write)())
     }
 }

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use super::CopyId;
+use super::cause::Cause;
 
 /// What is not settled yet of a lane's returns.
 #[derive(Debug, Default)]
@@ -29,39 +30,40 @@ pub(super) struct Answer {
     pub(super) brought_a_return: bool,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdicts {
-    pub(super) confirmed: Vec<CopyId>,
-    pub(super) nacked: Vec<CopyId>,
+/// What some answers amount to.
+#[derive(Debug, Default)]
+pub struct Judgement {
+    pub confirmed: Vec<CopyId>,
+    pub nacked: Vec<CopyId>,
+    pub returned: Vec<CopyId>,
+    pub(crate) closed: Option<Cause>,
 }
 
 impl Returns {
-    /// `returned` are the owners of the returns that the answers brought. All answers that have come by now have to be judged
-    /// together: a return may be brought by any of them.
-    pub(super) fn match_acks(&mut self, answers: &[Answer], returned: &[CopyId]) -> Verdicts {
-        for id in returned {
+    /// Sorts the answers into `judgement`, in which `returned` are the owners of the returns that they brought. All answers that have come by now
+    /// have to be judged together: a return may be brought by any of them.
+    pub(super) fn match_acks(&mut self, answers: &[Answer], judgement: &mut Judgement) {
+        for id in &judgement.returned {
             // One that is doubtful was acked already.
             if !self.doubtful.remove(id) {
                 self.owners.insert(*id);
             }
         }
-        let mut verdicts = Verdicts::default();
         for answer in answers {
             if self.owners.remove(&answer.id) {
                 continue;
             }
             match answer {
-                Answer { is_ack: false, .. } => verdicts.nacked.push(answer.id),
+                Answer { is_ack: false, .. } => judgement.nacked.push(answer.id),
                 Answer { brought_a_return: true, .. } => {
                     self.doubtful.insert(answer.id);
                 }
-                Answer { .. } => verdicts.confirmed.push(answer.id),
+                Answer { .. } => judgement.confirmed.push(answer.id),
             }
         }
         if self.owners.is_empty() {
-            verdicts.confirmed.extend(std::mem::take(&mut self.doubtful));
+            judgement.confirmed.extend(std::mem::take(&mut self.doubtful));
         }
-        verdicts
     }
 }
 
@@ -124,9 +126,10 @@ mod tests {
                     }
                 }
                 if batches[number] || number == last {
-                    believed.extend(returns.match_acks(&answers, &returned).confirmed);
+                    let mut judgement = Judgement { returned: std::mem::take(&mut returned), ..Judgement::default() };
+                    returns.match_acks(&answers, &mut judgement);
+                    believed.extend(judgement.confirmed);
                     answers.clear();
-                    returned.clear();
                 }
             }
             believed.sort_unstable();

@@ -5,20 +5,21 @@
 //! a message that kills its process is parked alone:
 //!
 //! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is taken or started
-//!   meanwhile. So every subscription that the window does not allow ends before a suspect starts. What it has brought is charged once
-//!   if the process dies, and can afford that.
-//! - **A subscription ends when it is full or idle**, or after a short time ([`ending`]), because what is on its way to it would be
+//!   meanwhile. So every subscription that the window does not allow ends before a suspect starts. What it has brought can afford the one
+//!   charge that it gets if the process dies.
+//! - **A subscription ends when it is full or idle**, or after a short time ([`fill_up`]), because what is on its way to it would be
 //!   charged.
-//! - **A subscription whose deliveries all wait in this process is replaced**, so that they do not hold up the others.
+//! - **A subscription whose deliveries are all held between two attempts is replaced**, so that messages in the queue are not held up.
 //! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
 //!   back, lets it hold one for each handler, and more as deliveries are settled. After a suspect it holds at most an eighth
-//!   of what it has settled since, until it has settled enough. What waits in this process does not count towards this; `prefetch`
-//!   bounds it.
+//!   of what it has settled since, until it has settled enough. What is held between two attempts does not count towards this;
+//!   `prefetch` bounds it.
 //! - **What handlers gave back** ([`requeued`]), and what a lost channel held, is not suspect when it comes back: this process
 //!   survived it.
 //! - **Queues take turns** ([`turn`]) until each has brought a fresh delivery, or a few deliveries are proven: a message that
 //!   kills at the head of one queue must not charge the head of another each time.
-//! - **Nothing waits too long** ([`Rules::startable`]): the broker's ack timeout charges all that a channel holds (3.10 and 4.0).
+//! - **Nothing waits too long for a handler** ([`Rules::startable`]): the broker's ack timeout charges all that a channel holds (3.10 and
+//!   4.0).
 //!
 //! An ordered queue ([`lines`]) cannot follow the window: to end a subscription while it holds something would let others overtake
 //! that. And what comes back goes behind what came back before it, so a narrower window would change the order with the second
@@ -53,7 +54,7 @@
 //!
 //! Architecture invariant: pure. No channel, no task, no clock, no randomness: time and random numbers are arguments.
 
-mod ending;
+mod fill_up;
 mod lines;
 mod proof;
 mod queue_inbox;
@@ -163,73 +164,74 @@ impl<T> Inbox<T> {
 
     /// The prefetch that the queue's subscriptions should have now, all together; 0: there should be none.
     ///
-    /// If they have less, add one. If they have more, ask [`fill_until`](Self::fill_until) when to cancel all of them, take what is under
+    /// If they have less, add one. If they have more, ask [`ends_at`](Self::ends_at) when to cancel all of them, take what is under
     /// way, and subscribe again. Report both with [`subscribed`](Self::subscribed). What a cancelled subscription brought stays here and can
     /// still be settled. Ask only after [`start`](Self::start) has returned `None`.
-    pub(crate) fn window(&self, queue: QueueIndex, now: Instant) -> u16 {
-        let held = &self.queues[queue.0];
-        if held.rules.is_ordered {
-            return held.rules.prefetch;
+    pub(crate) fn window(&self, index: QueueIndex, now: Instant) -> u16 {
+        let queue = &self.queues[index.0];
+        if queue.rules.is_ordered {
+            return queue.rules.prefetch;
         }
-        let stuck = self.stuck(queue, now);
-        if held.orphans + stuck >= usize::from(held.rules.concurrency) {
+        let stuck = self.stuck(index, now);
+        if queue.orphans + stuck >= usize::from(queue.rules.concurrency) {
             // What came could not start, would be handed back when it is late, and counted.
             return 0;
         }
         if self.has_suspects(now) {
             // A subscription with a prefetch of one, which the suspect uses up, brings nothing else and can stay.
-            return u16::from(held.is_used_up_by_one() && self.in_hand() == 1);
+            return u16::from(queue.is_used_up_by_one() && self.in_hand() == 1);
         }
-        if held.is_full_of_waits() {
+        if queue.is_full_of_held() {
             // Ends it: the broker counts only a subscription's own deliveries, so another one can bring more.
             return 0;
         }
-        let proven = match self.takes_first(held) {
-            true => u16::from(self.may_take_first(queue)),
-            false => self.proof.window(held.rules.concurrency),
+        let proven = match self.takes_first(queue) {
+            true => u16::from(self.may_take_first(index)),
+            false => self.proof.window(queue.rules.concurrency),
         };
-        held.in_steps(proven.min(held.rules.prefetch), held.startable(stuck).min(held.room()))
+        queue.in_steps(proven.min(queue.rules.prefetch), queue.startable(stuck).min(queue.prefetch_left()))
     }
 
-    /// The queue's subscriptions are to end, and fill up until then. `None`: cancel them now. Otherwise ask again at this time, and after
+    /// When the queue's subscriptions end, which fill up from now on. `None`: cancel them now. Otherwise ask again at this time, and after
     /// each arrival.
-    pub(crate) fn fill_until(&mut self, queue: QueueIndex, now: Instant) -> Option<Instant> {
-        self.queues[queue.0].fill_until(now)
+    pub(crate) fn ends_at(&mut self, index: QueueIndex, now: Instant) -> Option<Instant> {
+        self.queues[index.0].ends_at(now)
     }
 
-    /// Whether the queue's subscriptions are ending. Nothing of the queue is to be settled until their end is reported.
-    pub(crate) fn is_ending(&self, queue: QueueIndex) -> bool {
-        self.queues[queue.0].is_ending()
+    /// Whether the queue's subscriptions are ending. Nothing of the queue is to be settled until their end is reported: a subscription that
+    /// is no longer full is sent more, which the broker counts when it ends.
+    pub(crate) fn is_ending(&self, index: QueueIndex) -> bool {
+        self.queues[index.0].is_ending()
     }
 
     /// The queue's subscriptions have this prefetch from now on. 0: there are none, and nothing is under way any more.
-    pub(crate) fn subscribed(&mut self, queue: QueueIndex, prefetch: u16, now: Instant) {
-        if self.is_ending(queue) {
+    pub(crate) fn subscribed(&mut self, index: QueueIndex, prefetch: u16, now: Instant) {
+        if self.is_ending(index) {
             // What waited to be settled is settled now.
             self.quiet_until = Some(now + ACK_FLUSH_TIME);
         }
-        self.queues[queue.0].subscribe(prefetch);
+        self.queues[index.0].subscribe(prefetch);
     }
 
     /// A delivery has arrived. `redeliveries` is the broker's count; `None` if the message is redelivered and the queue does not
     /// count.
-    pub(crate) fn arrive(&mut self, queue: QueueIndex, redeliveries: Option<u32>, now: Instant, item: T)
+    pub(crate) fn arrive(&mut self, index: QueueIndex, redeliveries: Option<u32>, now: Instant, item: T)
     where
         T: Fingerprint,
     {
         let number = self.number();
-        let held = &mut self.queues[queue.0];
+        let queue = &mut self.queues[index.0];
         let count = redeliveries.unwrap_or(1);
-        let redeliveries = held.redeliveries(count, &item);
-        let is_suspect = is_suspect(&held.rules, redeliveries);
-        held.arrive(redeliveries, is_suspect, number, now, item);
-        let is_fresh = held.is_fresh();
+        let redeliveries = queue.redeliveries(count, &item);
+        let is_suspect = is_suspect(&queue.rules, redeliveries);
+        queue.arrive(redeliveries, is_suspect, number, now, item);
+        let is_fresh = queue.last_was_fresh();
         self.turn.arrived();
         if is_suspect {
             self.proof.shake();
-            self.turn.give_to(queue.0, now);
+            self.turn.give_to(index.0, now);
         } else if is_fresh && !self.proof.is_shaken() {
-            self.turn.finished(queue.0, self.queues.len(), now);
+            self.turn.finished(index.0, self.queues.len(), now);
         }
     }
 
@@ -239,14 +241,14 @@ impl<T> Inbox<T> {
         if self.isolation.is_some() {
             return None;
         }
-        let suspect = self.queues.iter().enumerate().filter(|(_, held)| held.has_slot());
-        let suspect = suspect.filter_map(|(queue, held)| Some((held.first_suspect()?, queue))).min();
+        let suspect = self.queues.iter().enumerate().filter(|(_, queue)| queue.has_slot());
+        let suspect = suspect.filter_map(|(index, queue)| Some((queue.first_suspect()?, index))).min();
         if suspect.is_some() && (self.quiet_until.is_some() || self.awaits_subscriptions_until(now).is_some()) {
             return None;
         }
         let (queue, waiting) = match suspect {
-            Some((_, queue)) => (queue, self.queues[queue].take_suspect()?),
-            None => self.queues.iter_mut().enumerate().find_map(|(queue, held)| Some((queue, held.take_plain()?)))?,
+            Some((_, index)) => (index, self.queues[index].take_suspect()?),
+            None => self.queues.iter_mut().enumerate().find_map(|(index, queue)| Some((index, queue.take_plain()?)))?,
         };
         let number = self.number();
         if suspect.is_some() {
@@ -280,17 +282,11 @@ impl<T> Inbox<T> {
         self.quiet_until
     }
 
-    /// The delivery will be requeued. Call this before the reject, because the redelivery may follow at once.
-    pub(crate) fn requeue(&mut self, ticket: &Ticket, fingerprint: u64) {
+    /// The delivery is about to go back to its queue, and comes again with one more in the broker's count if `is_counted`. Call this
+    /// before it goes, because it may come again at once.
+    pub(crate) fn expect(&mut self, ticket: &Ticket, fingerprint: u64, is_counted: bool) {
         if let Some(running) = self.running.get(&ticket.0) {
-            self.queues[running.queue].requeue(fingerprint, running.redeliveries);
-        }
-    }
-
-    /// The delivery will be returned to its queue, to wait there. The broker does not count this.
-    pub(crate) fn wait_in_queue(&mut self, ticket: &Ticket, fingerprint: u64) {
-        if let Some(running) = self.running.get(&ticket.0) {
-            self.queues[running.queue].wait_in_queue(fingerprint, running.redeliveries);
+            self.queues[running.queue].expect(fingerprint, running.redeliveries, is_counted);
         }
     }
 
@@ -336,56 +332,56 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// How many of the queue's handlers run, or have deliveries that are not settled yet. Those whose channel is gone count, too.
-    pub(crate) fn running(&self, queue: QueueIndex) -> usize {
-        self.queues[queue.0].running()
+    /// How many of the queue's slots are taken, also by handlers whose channel is gone.
+    pub(crate) fn running(&self, index: QueueIndex) -> usize {
+        self.queues[index.0].running()
     }
 
     /// The queue's channel is gone: what has not started is forgotten, and what is running only takes its slot, until its handler ends. The
     /// broker has it all again.
-    pub(crate) fn lost(&mut self, queue: QueueIndex) {
+    pub(crate) fn lost(&mut self, index: QueueIndex) {
         self.isolation = self
             .isolation
             .take()
-            .filter(|isolation| self.running.get(&isolation.number).is_some_and(|of| of.queue != queue.0));
-        let lost: Vec<_> = self.running.values().filter(|of| of.queue == queue.0).map(|of| of.redeliveries).collect();
-        let numbers = self.running.iter().filter(|(_, of)| of.queue == queue.0).map(|(number, _)| (*number, queue.0));
+            .filter(|isolation| self.running.get(&isolation.number).is_some_and(|of| of.queue != index.0));
+        let lost: Vec<_> = self.running.values().filter(|of| of.queue == index.0).map(|of| of.redeliveries).collect();
+        let numbers = self.running.iter().filter(|(_, of)| of.queue == index.0).map(|(number, _)| (*number, index.0));
         self.orphans.extend(numbers);
-        self.running.retain(|_, running| running.queue != queue.0);
-        self.queues[queue.0].lose(lost);
+        self.running.retain(|_, running| running.queue != index.0);
+        self.queues[index.0].lose(lost);
     }
 
     /// A delivery that never arrives here ends the connection each time, and charges what the process holds beside it. So what was proven
-    /// before no longer counts, and little is taken at a time.
-    pub(crate) fn doubt(&mut self) {
+    /// no longer counts, and little is taken at a time.
+    pub(crate) fn forget_proof(&mut self) {
         self.proof.shake();
     }
 
     /// Deliveries that have waited too long, to be handed back now.
-    pub(crate) fn take_late(&mut self, queue: QueueIndex, now: Instant) -> Vec<T>
+    pub(crate) fn take_late(&mut self, index: QueueIndex, now: Instant) -> Vec<T>
     where
         T: Fingerprint,
     {
-        self.queues[queue.0].take_late(now)
+        self.queues[index.0].take_late(now)
     }
 
     /// Whether an ordered queue holds a delivery for so long that the broker will soon take it back. To keep the order, all that the
     /// queue holds has to go back together.
-    pub(crate) fn is_overdue(&self, queue: QueueIndex, now: Instant) -> bool {
-        let held = &self.queues[queue.0];
-        held.rules.is_ordered && held.late_at().is_some_and(|at| at <= now)
+    pub(crate) fn is_overdue(&self, index: QueueIndex, now: Instant) -> bool {
+        let queue = &self.queues[index.0];
+        queue.rules.is_ordered && queue.late_at().is_some_and(|at| at <= now)
     }
 
     /// The broker takes deliveries back sooner than was known, so none may wait for longer than this.
-    pub(crate) fn limit_hold(&mut self, queue: QueueIndex, limit: Duration) {
-        let rules = &mut self.queues[queue.0].rules;
-        rules.hold_limit = rules.hold_limit.min(limit);
+    pub(crate) fn limit_start(&mut self, index: QueueIndex, limit: Duration) {
+        let rules = &mut self.queues[index.0].rules;
+        rules.start_limit = rules.start_limit.min(limit);
     }
 
     /// All deliveries that are not running, for the shutdown. From now on none is to wait here.
-    pub(crate) fn drain(&mut self, queue: QueueIndex) -> Vec<T> {
-        self.queues[queue.0].is_drained = true;
-        self.queues[queue.0].take_all()
+    pub(crate) fn drain(&mut self, index: QueueIndex) -> Vec<T> {
+        self.queues[index.0].is_drained = true;
+        self.queues[index.0].take_all()
     }
 
     /// Whether the queue of a started delivery is drained.
@@ -410,8 +406,8 @@ impl<T> Inbox<T> {
         self.proof.pass_time(&self.running, now);
         self.isolation.take_if(|isolation| isolation.until <= now);
         self.quiet_until.take_if(|until| *until <= now);
-        for held in &mut self.queues {
-            held.wake(now);
+        for queue in &mut self.queues {
+            queue.wake(now);
         }
         if self.takes_turns(now) {
             self.turn.pass_time(&self.queues, now);
@@ -419,20 +415,20 @@ impl<T> Inbox<T> {
     }
 
     fn takes_turns(&self, now: Instant) -> bool {
-        self.queues.len() > 1 && !self.has_suspects(now) && self.queues.iter().any(|held| self.takes_first(held))
+        self.queues.len() > 1 && !self.has_suspects(now) && self.queues.iter().any(|queue| self.takes_first(queue))
     }
 
     /// Whether nothing is known yet about what the queue brings.
-    fn takes_first(&self, held: &QueueInbox<T>) -> bool {
-        self.proof.is_scant() && (self.proof.is_shaken() || !held.is_fresh())
+    fn takes_first(&self, queue: &QueueInbox<T>) -> bool {
+        self.proof.is_scant() && (self.proof.is_shaken() || !queue.last_was_fresh())
     }
 
     /// Whether the queue may be taken from although little is proven: one queue at a time, unless all are idle.
-    fn may_take_first(&self, queue: QueueIndex) -> bool {
-        let mut others = self.queues.iter().enumerate().filter(|(other, _)| *other != queue.0);
+    fn may_take_first(&self, index: QueueIndex) -> bool {
+        let mut others = self.queues.iter().enumerate().filter(|(other, _)| *other != index.0);
         self.turn.is_over(&self.queues)
-            || self.turn.is_of(queue.0, &self.queues)
-                && !others.any(|(_, held)| !held.rules.is_ordered && held.is_subscribed() && self.takes_first(held))
+            || self.turn.is_of(index.0, &self.queues)
+                && !others.any(|(_, queue)| !queue.rules.is_ordered && queue.is_subscribed() && self.takes_first(queue))
     }
 
     /// Whether a suspect runs in isolation, or could start.
@@ -444,16 +440,16 @@ impl<T> Inbox<T> {
     /// Until when suspects wait for subscriptions to end or, in ordered queues, to fill up, if they do. What came later would be charged without
     /// having had its turn: the nearest to its limit runs first.
     fn awaits_subscriptions_until(&self, now: Instant) -> Option<Instant> {
-        let filled = self.queues.iter().filter_map(QueueInbox::fills_until).max().filter(|until| *until > now);
+        let filled = self.queues.iter().filter_map(QueueInbox::first_fill_until).max().filter(|until| *until > now);
         self.awaits_ends_until(now).or(filled)
     }
 
     /// Until when suspects wait for subscriptions to end, if they do.
     fn awaits_ends_until(&self, now: Instant) -> Option<Instant> {
         let since = self.queues.iter().filter_map(QueueInbox::suspects_since).min()?;
-        let mut queues = (0..self.queues.len()).map(QueueIndex);
+        let mut indexes = (0..self.queues.len()).map(QueueIndex);
         let until = Some(since + ENDED_WITHIN).filter(|until| *until > now)?;
-        queues.any(|queue| self.queues[queue.0].prefetch() > self.window(queue, now)).then_some(until)
+        indexes.any(|index| self.queues[index.0].prefetch() > self.window(index, now)).then_some(until)
     }
 
     /// How many deliveries a crash would charge although they could still be handed back.
@@ -462,15 +458,15 @@ impl<T> Inbox<T> {
     }
 
     /// Whether a delivery has taken a slot for longer than another may wait for one, as one does whose copy is refused.
-    pub(crate) fn is_stuck(&self, queue: QueueIndex, now: Instant) -> bool {
-        self.stuck(queue, now) > 0
+    pub(crate) fn is_stuck(&self, index: QueueIndex, now: Instant) -> bool {
+        self.stuck(index, now) > 0
     }
 
     /// How many of the queue's slots have been taken for so long.
-    fn stuck(&self, queue: QueueIndex, now: Instant) -> usize {
-        let limit = self.queues[queue.0].rules.hold_limit;
+    fn stuck(&self, index: QueueIndex, now: Instant) -> usize {
+        let limit = self.queues[index.0].rules.start_limit;
         let long = self.running.values().take_while(|running| now.saturating_duration_since(running.started) >= limit);
-        long.filter(|running| running.queue == queue.0).count()
+        long.filter(|running| running.queue == index.0).count()
     }
 
     fn number(&mut self) -> u64 {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::ending::Ending;
+use super::fill_up::FillUp;
 use super::lines::{Lines, Place};
 use super::requeued::{Fingerprint, Requeued};
 use super::suspicion::{Rank, Redeliveries, is_near_limit};
 use super::{Rules, Running};
 
 /// Longer than any broker's timeout, and short enough to add to any time.
-const LONGEST_HOLD_LIMIT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const LONGEST_START_LIMIT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 #[derive(Debug)]
 pub(super) struct QueueInbox<T> {
@@ -19,20 +19,20 @@ pub(super) struct QueueInbox<T> {
     plain: VecDeque<Waiting<T>>,
     /// In the order in which they are to run.
     suspects: BTreeMap<Rank, Waiting<T>>,
-    /// What waits in this process, by the time when it is due.
+    /// What is held between two attempts, by the time when it is due.
     held: BTreeMap<(Instant, u64), Held<T>>,
-    /// What has waited in this process and is due, in that order. It runs before what is plain.
+    /// What was held and is due, in that order. It runs before what is plain.
     due: VecDeque<Waiting<T>>,
     running: usize,
     /// Handlers whose channel is gone, and that have not ended yet.
     pub(super) orphans: usize,
     subscription: Subscription,
-    /// Set from the first `fill_until` until the end of the subscription is reported.
-    ending: Option<Ending>,
-    /// If the queue is ordered: how its subscription fills up, from its first delivery on.
-    filling: Option<Ending>,
+    /// Set from the first [`ends_at`](Self::ends_at) until the end of the subscription is reported.
+    ending: Option<FillUp>,
+    /// If the queue is ordered: how its subscription fills up after its first delivery.
+    filling: Option<FillUp>,
     /// Its last delivery was new, or is known to have come back with a lost channel.
-    is_fresh: bool,
+    last_was_fresh: bool,
     /// What a lost channel held, and what may have been on its way to it, with the counts that it will have.
     pub(super) returning: Vec<Redeliveries>,
     requeued: Requeued,
@@ -40,7 +40,7 @@ pub(super) struct QueueInbox<T> {
     lines: Lines<Waiting<T>>,
     /// How many of them are suspects.
     suspects_in_line: usize,
-    /// Nothing waits here any more: the service is stopping, and all has gone back.
+    /// Nothing is held here any more: the service is stopping, and all has gone back.
     pub(super) is_drained: bool,
     /// A random number of this process.
     draw: u64,
@@ -53,13 +53,14 @@ pub(super) struct Waiting<T> {
     pub(super) redeliveries: Redeliveries,
     /// The number of the subscription that brought it.
     pub(super) subscription: u64,
-    arrived: Instant,
+    /// When it arrived or, after it was held, when it was due.
+    since: Instant,
     is_suspect: bool,
     /// Where it stands in an ordered queue, once it was started.
     pub(super) place: Option<Place>,
 }
 
-/// A delivery that waits in this process between two attempts.
+/// A delivery that is held between two attempts.
 #[derive(Debug)]
 struct Held<T> {
     waiting: Waiting<T>,
@@ -79,7 +80,7 @@ struct Subscription {
 impl<T> QueueInbox<T> {
     pub(super) fn new(rules: Rules, draw: u64) -> Self {
         Self {
-            rules: Rules { hold_limit: rules.hold_limit.min(LONGEST_HOLD_LIMIT), ..rules },
+            rules: Rules { start_limit: rules.start_limit.min(LONGEST_START_LIMIT), ..rules },
             plain: VecDeque::new(),
             suspects: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -89,7 +90,7 @@ impl<T> QueueInbox<T> {
             subscription: Subscription::default(),
             ending: None,
             filling: None,
-            is_fresh: false,
+            last_was_fresh: false,
             returning: Vec::new(),
             requeued: Requeued::default(),
             lines: Lines::new(),
@@ -109,17 +110,17 @@ impl<T> QueueInbox<T> {
     }
 
     /// The subscription fills up from now on, if it does not yet. Returns when it may end; `None` if it is full.
-    pub(super) fn fill_until(&mut self, now: Instant) -> Option<Instant> {
+    pub(super) fn ends_at(&mut self, now: Instant) -> Option<Instant> {
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
-        let ending = self.ending.get_or_insert_with(|| Ending::begin(now));
-        if is_full { None } else { Some(ending.may_end_at()).filter(|until| now < *until) }
+        let ending = self.ending.get_or_insert_with(|| FillUp::begin(now));
+        if is_full { None } else { Some(ending.ends_at()).filter(|until| now < *until) }
     }
 
     /// Until when suspects of an ordered queue wait for the rest of its window: which line runs first depends on all of them.
-    pub(super) fn fills_until(&self) -> Option<Instant> {
+    pub(super) fn first_fill_until(&self) -> Option<Instant> {
         let is_full = self.subscription.unsettled >= usize::from(self.subscription.prefetch);
         let filling = self.filling.filter(|_| !is_full && self.suspects_in_line > 0)?;
-        Some(filling.may_end_at())
+        Some(filling.ends_at())
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -133,7 +134,7 @@ impl<T> QueueInbox<T> {
     /// Since when the oldest suspect is here.
     pub(super) fn suspects_since(&self) -> Option<Instant> {
         let in_line = || self.suspect_in_line().and_then(|_| self.lines.oldest());
-        self.suspects.values().map(|waiting| waiting.arrived).min().or_else(in_line)
+        self.suspects.values().map(|waiting| waiting.since).min().or_else(in_line)
     }
 
     pub(super) fn prefetch(&self) -> u16 {
@@ -165,26 +166,24 @@ impl<T> QueueInbox<T> {
         })
     }
 
-    /// A handler gives a message back.
-    pub(super) fn requeue(&mut self, fingerprint: u64, redeliveries: Redeliveries) {
-        self.requeued.expect(fingerprint, redeliveries.and_requeued());
-    }
-
-    /// A message goes back to wait in its queue. It comes again with the count that it has.
-    pub(super) fn wait_in_queue(&mut self, fingerprint: u64, redeliveries: Redeliveries) {
-        if redeliveries.count > 0 {
-            self.requeued.expect(fingerprint, redeliveries);
+    /// A handler gives a message back. If the broker does not count that, it comes again with the count that it has.
+    pub(super) fn expect(&mut self, fingerprint: u64, redeliveries: Redeliveries, is_counted: bool) {
+        match is_counted {
+            true => self.requeued.expect(fingerprint, redeliveries.and_requeued()),
+            false if redeliveries.count > 0 => self.requeued.expect(fingerprint, redeliveries),
+            // Without a count it comes again like a new one.
+            false => {}
         }
     }
 
-    /// A handler has ended, and its delivery waits here until it is due.
+    /// A handler has ended, and its delivery is held until it is due.
     pub(super) fn hold(&mut self, running: &Running, number: u64, item: T, due: Instant)
     where
         T: Fingerprint,
     {
         let Running { subscription, redeliveries, is_suspect, place, .. } = *running;
         self.running -= 1;
-        let waiting = Waiting { item, redeliveries, subscription, arrived: due, is_suspect, place: None };
+        let waiting = Waiting { item, redeliveries, subscription, since: due, is_suspect, place: None };
         if let Some(place) = place {
             return self.lines.hold(place, waiting, due);
         }
@@ -206,7 +205,7 @@ impl<T> QueueInbox<T> {
         }
     }
 
-    /// When the next of what waits here is due.
+    /// When the next of what is held is due.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.held.first_key_value().map(|((due, _), _)| *due).or_else(|| self.lines.due_at())
     }
@@ -216,17 +215,17 @@ impl<T> QueueInbox<T> {
         T: Fingerprint,
     {
         let subscription = self.subscription.number;
-        let waiting = Waiting { item, redeliveries, subscription, arrived: now, is_suspect, place: None };
+        let waiting = Waiting { item, redeliveries, subscription, since: now, is_suspect, place: None };
         self.subscription.unsettled += 1;
         if let Some(ending) = &mut self.ending {
             ending.arrived(now);
         }
         // What waited in the queue may come before suspects, so it says nothing about them.
         if redeliveries.count > 0 || !waiting.item.has_waited_in_queue() {
-            self.is_fresh = redeliveries.unexplained() == 0;
+            self.last_was_fresh = redeliveries.unexplained() == 0;
         }
         if self.rules.is_ordered {
-            self.filling.get_or_insert_with(|| Ending::begin(now)).arrived(now);
+            self.filling.get_or_insert_with(|| FillUp::begin(now)).arrived(now);
             self.suspects_in_line += usize::from(is_suspect);
             return self.lines.arrive(waiting.item.order_key(), waiting, now);
         }
@@ -246,8 +245,8 @@ impl<T> QueueInbox<T> {
         Rank::new(self.rules.delivery_limit, waiting.redeliveries.count, fingerprint, number)
     }
 
-    pub(super) fn is_fresh(&self) -> bool {
-        self.is_fresh
+    pub(super) fn last_was_fresh(&self) -> bool {
+        self.last_was_fresh
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -344,11 +343,11 @@ impl<T> QueueInbox<T> {
         let waiting = self.plain.iter().chain(&self.due).chain(self.suspects.values()).chain(held);
         let in_line = self.lines.take_all();
         self.suspects_in_line = 0;
-        let waiting = waiting.chain(&in_line).map(|waiting| waiting.redeliveries);
-        let held = waiting.chain(running).map(Redeliveries::and_excused);
-        // What was on its way comes back as well.
-        let room = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
-        self.returning = held.chain(std::iter::repeat_n(Redeliveries::default().and_excused(), room)).collect();
+        let unsettled = waiting.chain(&in_line).map(|waiting| waiting.redeliveries).chain(running);
+        // What was on its way comes back as well, and so may what was settled just before.
+        let missing = usize::from(self.subscription.prefetch).saturating_sub(self.subscription.unsettled);
+        let unseen = std::iter::repeat_n(Redeliveries::default(), missing);
+        self.returning = unsettled.chain(unseen).map(Redeliveries::and_excused).collect();
         self.plain.clear();
         self.due.clear();
         self.held.clear();
@@ -358,18 +357,18 @@ impl<T> QueueInbox<T> {
     }
 
     pub(super) fn take_all(&mut self) -> Vec<T> {
-        let mut held = self.lines.take_all();
+        let mut taken = self.lines.take_all();
         // What is running is not in its line any more.
         self.suspects_in_line = 0;
-        held.extend(std::mem::take(&mut self.held).into_values().map(|held| held.waiting));
-        for waiting in &held {
+        taken.extend(std::mem::take(&mut self.held).into_values().map(|held| held.waiting));
+        for waiting in &taken {
             self.left(waiting.subscription);
         }
-        let all = self.take_if(|_| true).into_iter().chain(held);
+        let all = self.take_if(|_| true).into_iter().chain(taken);
         all.map(|waiting| waiting.item).collect()
     }
 
-    /// Takes what has waited too long.
+    /// Takes what has waited too long for a handler, to be handed back.
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<T>
     where
         T: Fingerprint,
@@ -377,31 +376,24 @@ impl<T> QueueInbox<T> {
         if self.rules.is_ordered || self.late_at().is_none_or(|at| at > now) {
             return Vec::new();
         }
-        let limit = self.rules.hold_limit;
-        let late = self.take_if(|waiting| waiting.arrived + limit <= now);
-        self.hand_back(late)
-    }
-
-    /// On 3.10 and 4.0 these come back counted, and this process knows why. On 4.3 they come back with the count that they have.
-    fn hand_back(&mut self, handed_back: Vec<Waiting<T>>) -> Vec<T>
-    where
-        T: Fingerprint,
-    {
-        for waiting in &handed_back {
+        let limit = self.rules.start_limit;
+        let late = self.take_if(|waiting| waiting.since + limit <= now);
+        // On 3.10 and 4.0 they come again counted, and this process knows why. On 4.3 they come again with the count that they have.
+        for waiting in &late {
             self.requeued.expect_handed_back(waiting.item.fingerprint(), waiting.redeliveries);
         }
-        handed_back.into_iter().map(|waiting| waiting.item).collect()
+        late.into_iter().map(|waiting| waiting.item).collect()
     }
 
     /// When the oldest waiting delivery will have waited too long.
     pub(super) fn late_at(&self) -> Option<Instant> {
-        let suspect = self.suspects.values().map(|waiting| waiting.arrived).min();
-        let first = [self.plain.front(), self.due.front()].into_iter().flatten().map(|waiting| waiting.arrived);
-        suspect.into_iter().chain(first).chain(self.lines.oldest()).min().map(|arrived| arrived + self.rules.hold_limit)
+        let suspect = self.suspects.values().map(|waiting| waiting.since).min();
+        let first = [self.plain.front(), self.due.front()].into_iter().flatten().map(|waiting| waiting.since);
+        suspect.into_iter().chain(first).chain(self.lines.oldest()).min().map(|since| since + self.rules.start_limit)
     }
 
     /// How many deliveries the present subscription may bring so that none waits too long for a slot, if `stuck` of the slots do not become
-    /// free. What waits between two attempts takes none.
+    /// free. What is held between two attempts takes none.
     pub(super) fn startable(&self, stuck: usize) -> u16 {
         let free = usize::from(self.rules.concurrency).saturating_sub(stuck + self.orphans);
         // The cheapest first: mostly there was no subscription before.
@@ -414,19 +406,19 @@ impl<T> QueueInbox<T> {
     }
 
     /// How much of `prefetch` is left for the present subscription: the broker no longer counts what earlier ones brought.
-    pub(super) fn room(&self) -> u16 {
+    pub(super) fn prefetch_left(&self) -> u16 {
         self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
     }
 
-    /// Whether everything that the subscription may bring waits here between two attempts, and another one could bring more. Not
-    /// while a suspect near its limit waits here: what another one brings may kill the process, which would charge it. A message that only
+    /// Whether everything that the subscription may bring is held between two attempts, and another one could bring more. Not
+    /// while a suspect near its limit is held: what another one brings may kill the process, which would charge it. A message that only
     /// lost channels have charged does not count: otherwise, after a few of them, each message would wait for the one before it.
-    pub(super) fn is_full_of_waits(&self) -> bool {
+    pub(super) fn is_full_of_held(&self) -> bool {
         let Subscription { prefetch, .. } = self.subscription;
         // The cheapest first.
         prefetch > 0
             && self.held.len() >= usize::from(prefetch)
-            && self.room() > prefetch
+            && self.prefetch_left() > prefetch
             && self.held.values().filter(|held| self.is_of_present(held)).count() >= usize::from(prefetch)
             && !self.held.values().any(|held| self.is_kept_alone(held))
     }
@@ -458,19 +450,15 @@ impl<T> QueueInbox<T> {
 
     fn take_if(&mut self, is_taken: impl Fn(&Waiting<T>) -> bool) -> Vec<Waiting<T>> {
         let mut taken: Vec<Waiting<T>> = Vec::new();
-        for waiting in std::mem::take(&mut self.plain) {
-            if is_taken(&waiting) { taken.push(waiting) } else { self.plain.push_back(waiting) }
+        for line in [&mut self.plain, &mut self.due] {
+            let (of_line, kept): (VecDeque<_>, _) = std::mem::take(line).into_iter().partition(&is_taken);
+            *line = kept;
+            taken.extend(of_line);
         }
-        for waiting in std::mem::take(&mut self.due) {
-            if is_taken(&waiting) { taken.push(waiting) } else { self.due.push_back(waiting) }
-        }
-        for (rank, waiting) in std::mem::take(&mut self.suspects) {
-            if is_taken(&waiting) {
-                taken.push(waiting);
-            } else {
-                self.suspects.insert(rank, waiting);
-            }
-        }
+        let suspects = std::mem::take(&mut self.suspects).into_iter();
+        let (of_suspects, kept): (BTreeMap<_, _>, _) = suspects.partition(|(_, waiting)| is_taken(waiting));
+        self.suspects = kept;
+        taken.extend(of_suspects.into_values());
         for waiting in &taken {
             self.left(waiting.subscription);
         }

@@ -17,7 +17,7 @@ pub(crate) struct Rules {
     /// How often handlers may requeue a message before it waits.
     pub(crate) immediate: u32,
     /// How long a delivery may wait for its handler. Longer, and the broker's timeout would charge all that is held.
-    pub(crate) hold_limit: Duration,
+    pub(crate) start_limit: Duration,
     /// How long a handler may run.
     pub(crate) handler_timeout: Duration,
     /// Whether messages with the same key run in order, one at a time.
@@ -34,16 +34,16 @@ impl Rules {
     /// first handler, and half for later ones.
     pub(crate) fn of(config: &QueueConfig, ack_timeout: Duration) -> Self {
         let limit = settle_limit(ack_timeout);
-        let hold_limit = limit.saturating_sub(config.handler_timeout).min(ack_timeout / 2);
-        let hold_limit = match config.policy.strategy.kind() {
+        let start_limit = limit.saturating_sub(config.handler_timeout).min(ack_timeout / 2);
+        let start_limit = match config.policy.strategy.kind() {
             WaitStrategy::InProcess => {
-                hold_limit.min(ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2)
+                start_limit.min(ack_timeout.saturating_sub(config.policy.longest_chain(config.handler_timeout)) / 2)
             }
-            _ => hold_limit,
+            _ => start_limit,
         };
         let is_ordered = config.order.is_kept();
         // What an ordered queue holds can only go back all together.
-        let hold_limit = if is_ordered { limit } else { hold_limit };
+        let start_limit = if is_ordered { limit } else { start_limit };
         let most = config.max_unsettled(ack_timeout);
         Self {
             prefetch: most,
@@ -51,7 +51,7 @@ impl Rules {
             is_ordered,
             delivery_limit: config.policy.delivery_limit,
             immediate: config.policy.immediate,
-            hold_limit,
+            start_limit,
             handler_timeout: config.handler_timeout,
             counts_deliveries: config.counts_deliveries,
         }
@@ -59,7 +59,7 @@ impl Rules {
 
     /// How many deliveries this many free slots can start before one has waited too long, even if each handler takes all of its time.
     pub(crate) fn startable(&self, free: usize) -> usize {
-        let rounds = self.hold_limit.as_nanos() / self.handler_timeout.as_nanos().max(1);
+        let rounds = self.start_limit.as_nanos() / self.handler_timeout.as_nanos().max(1);
         free.saturating_mul(usize::try_from(rounds).unwrap_or(usize::MAX).saturating_add(1))
     }
 }
@@ -84,15 +84,15 @@ mod tests {
 
     #[test]
     fn a_delivery_waits_half_of_the_ack_timeout_at_most_and_leaves_its_handler_all_of_its_time() {
-        assert_eq!(rules(60, 1800).hold_limit.as_secs(), 900);
-        assert_eq!(rules(900, 1800).hold_limit.as_secs(), 870);
-        assert_eq!(rules(1500, 1800).hold_limit.as_secs(), 270);
+        assert_eq!(rules(60, 1800).start_limit.as_secs(), 900);
+        assert_eq!(rules(900, 1800).start_limit.as_secs(), 870);
+        assert_eq!(rules(1500, 1800).start_limit.as_secs(), 270);
     }
 
     /// The chain of a message with two waits of 100 s and three attempts of at most 60 s takes 380 s.
     #[test]
     fn what_waits_in_the_process_leaves_time_for_all_waits_and_attempts() {
-        let hold_limit = |ack_timeout| {
+        let start_limit = |ack_timeout| {
             let mut settings = Settings::default();
             settings.broker.consumer_timeout = Duration::from_secs(ack_timeout);
             settings.consume.handler_timeout = Some(Duration::from_secs(60));
@@ -100,9 +100,9 @@ mod tests {
             settings.retry.immediate = Some(0);
             settings.retry.delays = Some(crate::Backoff::List(vec![Duration::from_secs(100); 2]));
             let config = settings.resolve().unwrap().queue("orders").unwrap();
-            Rules::of(&config, settings.broker.consumer_timeout).hold_limit.as_secs()
+            Rules::of(&config, settings.broker.consumer_timeout).start_limit.as_secs()
         };
-        assert_eq!([600, 1800].map(hold_limit), [110, 710]);
+        assert_eq!([600, 1800].map(start_limit), [110, 710]);
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         let startable = |handler_timeout| rules(handler_timeout, 1_800).startable(20);
         assert_eq!([60, 400, 900, 1_500].map(startable), [320, 60, 20, 20], "after 400 s and 800 s others start");
         assert_eq!(rules(400, 1_800).startable(1), 3);
-        assert_eq!(Rules { hold_limit: Duration::ZERO, ..rules(60, 1_800) }.startable(20), 20);
+        assert_eq!(Rules { start_limit: Duration::ZERO, ..rules(60, 1_800) }.startable(20), 20);
     }
 
     #[test]
@@ -127,9 +127,9 @@ mod tests {
             settings.retry.delays = Some(crate::Backoff::List(vec![Duration::from_secs(10)]));
             settings.consume.order = Some(order);
             let config = settings.resolve().unwrap().queue("orders").unwrap();
-            let Rules { prefetch, concurrency, is_ordered, hold_limit, .. } =
+            let Rules { prefetch, concurrency, is_ordered, start_limit, .. } =
                 Rules::of(&config, settings.broker.consumer_timeout);
-            (prefetch, concurrency, is_ordered, hold_limit.as_secs())
+            (prefetch, concurrency, is_ordered, start_limit.as_secs())
         };
         assert_eq!(of(Order::Queue), (1, 1, true, 1_770));
         assert_eq!(of(Order::RoutingKey), (35, 10, true, 1_770));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{CRASHES_WITHIN, Rules};
 
-/// A suspect with no more headroom than this is isolated for as long as it runs, within the hold limit.
+/// A suspect with no more headroom than this is isolated for as long as it runs, and at most for as long as a delivery may wait for a handler.
 const LAST_CHARGES: u32 = 2;
 
 /// How often a message came back.
@@ -56,10 +56,10 @@ pub(crate) fn is_near_limit(redeliveries: u32, delivery_limit: u32) -> bool {
 /// How long a suspect has the process to itself at most: the more often it came back, the longer.
 pub(super) fn isolated_for(rules: &Rules, count: u32) -> Duration {
     if is_near_limit(count, rules.delivery_limit) {
-        return rules.hold_limit;
+        return rules.start_limit;
     }
     let longer = 4u32.saturating_pow(count.saturating_sub(1));
-    CRASHES_WITHIN.saturating_mul(longer).min(rules.hold_limit)
+    CRASHES_WITHIN.saturating_mul(longer).min(rules.start_limit)
 }
 
 /// The order in which suspects run, within a process.

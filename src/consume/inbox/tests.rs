@@ -20,7 +20,7 @@ const RULES: Rules = Rules {
     concurrency: 10,
     delivery_limit: 10,
     immediate: 1,
-    hold_limit: Duration::from_secs(900),
+    start_limit: Duration::from_secs(900),
     handler_timeout: Duration::from_secs(60),
     is_ordered: false,
     counts_deliveries: true,

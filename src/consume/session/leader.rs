@@ -1,7 +1,7 @@
 //! Whether the leader of a queue answers, before it is consumed.
 
 use crate::broker::client::Connection;
-use crate::broker::look::{leader_answers, silent_leader};
+use crate::broker::look::{LONGEST, look, silent_leader};
 use crate::consume::session::WorkQueue;
 use crate::error::Error;
 
@@ -11,7 +11,7 @@ pub(super) async fn check_leader(queue: &WorkQueue, connection: &dyn Connection)
     let name = &queue.context.addresses.queue;
     let looking = async {
         let channel = connection.open_channel().await?;
-        let answers = leader_answers(&*channel, name, queue.answer_timeout / 2).await?;
+        let (_, answers) = look(&*channel, name, LONGEST.min(queue.answer_timeout / 2)).await?;
         channel.close("done").await.map(|()| answers)
     };
     match queue.shutdown.answer("asking the leader of a queue", queue.answer_timeout, looking).await {

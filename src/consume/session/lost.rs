@@ -45,7 +45,7 @@ impl Session<'_> {
         if let Some(timeout) = timeout
             && ack_timeout.named(timeout)
         {
-            self.queue.intake.limit_hold(self.queue.index, ack_timeout.hold_limit(self.is_ordered()));
+            self.queue.intake.limit_start(self.queue.index, ack_timeout.start_limit(self.is_ordered()));
             let text = humantime::format_duration;
             tracing::warn!(
                 queue = %self.name(),
@@ -85,16 +85,16 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Declares the queue again, after an alarm if the ack timeout may have been over. Meanwhile nothing is subscribed: what waits for a slot must
-    /// not time out, because the broker would close the channel over it, and nothing else notices that the channel is gone. Then no copy may
-    /// be sent of what it has brought.
+    /// Declares the queue again, after an alarm if the ack timeout may have been over. Meanwhile late deliveries are handed back and the channel
+    /// is checked, because without a subscription nothing else does either: a delivery that times out would close the channel unnoticed, and
+    /// no copy may be sent of what a lost channel has brought.
     async fn declare_again(&self) -> Result<(), Error> {
         let declare = async {
             tokio::time::sleep(DELETION).await;
             if self.is_taken_back {
                 self.queue.wait_out_alarm().await;
             }
-            self.queue.keeper.declare(&self.connection, &self.queue.topology).await
+            self.queue.keeper.declare(&self.connection, self.queue.index.position()).await
         };
         let mut declare = pin!(declare);
         loop {
@@ -105,7 +105,7 @@ impl Session<'_> {
                 () = tokio::time::sleep(CHECK_CHANNEL_EVERY) => {}
             }
             self.check_channel()?;
-            self.hand_back(&self.queue.intake.take_late(self.queue.index), "they waited too long for a free handler");
+            self.hand_back_unstarted();
         }
     }
 

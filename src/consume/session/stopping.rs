@@ -30,17 +30,17 @@ impl Session<'_> {
         while self.channel.is_open() {
             tokio::time::sleep(CHECK_CHANNEL_EVERY).await;
         }
-        self.queue.intake.lost(self.queue.index);
-        self.lost.cancel();
+        self.queue.intake.lost(self.queue.index, false);
+        self.ended.cancel();
     }
 
     /// Closes the channel of an ordered queue, which gives back all that it holds in its order (3.10, 4.0 and 4.3). By then no handler
     /// runs here, because the next process gets the messages at once.
     pub(crate) async fn close(&self) {
-        self.lost.cancel();
+        self.ended.cancel();
         let Session { queue, channel, .. } = self;
         let settled = async {
-            queue.intake.all_dropped(queue.index).await;
+            queue.intake.idle(queue.index).await;
             self.flush_settlements().await
         };
         // In vain if a handler blocks its thread; then dropping the session closes the channel, and so the connection is not waited for.
@@ -60,11 +60,6 @@ impl Session<'_> {
         }
         is_answered
     }
-
-    /// Sends the acks, rejects and nacks that were collected.
-    pub(super) fn send_settlements(&self) {
-        self.settling_channel.send();
-    }
 }
 
 /// Closes the channel, because lapin alone would only cancel each subscription, and keep the channel until the broker has answered.
@@ -72,8 +67,8 @@ impl Session<'_> {
 /// before it was answered would stay, with all that is delivered to it.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        self.lost.cancel();
-        self.send_settlements();
+        self.ended.cancel();
+        self.settling_channel.send();
         let (channel, limit) = (self.channel.clone(), self.queue.answer_timeout);
         match Handle::try_current() {
             // Later, so that the last acks are not lost. In an ordered queue the close has to come before lapin's cancel.

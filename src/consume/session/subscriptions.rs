@@ -44,7 +44,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(super) async fn set_prefetch(&self, prefetch: u16) -> Result<(), Error> {
+    async fn set_prefetch(&self, prefetch: u16) -> Result<(), Error> {
         let setting = self.channel.set_prefetch(prefetch);
         self.answer("setting the prefetch", setting).await
     }
@@ -74,7 +74,7 @@ impl Session<'_> {
     /// Takes what comes until the subscriptions may end. Returns whether the broker has ended one.
     async fn fill_up(&mut self) -> Result<bool, Error> {
         while self.subscriptions.prefetch > 0
-            && let Some(ask_at) = self.queue.intake.fill_until(self.queue.index)
+            && let Some(ask_at) = self.queue.intake.ends_at(self.queue.index)
         {
             tokio::select! {
                 biased;
@@ -115,7 +115,7 @@ impl Session<'_> {
         self.answer("ending the subscriptions", try_join_all(ended.streams.iter().map(cancel))).await?;
         let mut taken = Vec::new();
         for stream in &mut ended.streams {
-            while let Some(Some(Ok(incoming))) = stream.next().now_or_never() {
+            while let Some(Some(Ok(incoming))) = stream.deliveries.next().now_or_never() {
                 taken.push(self.read(incoming));
             }
         }
@@ -127,7 +127,7 @@ impl Subscriptions {
     /// The error that ended them, if one did. What was delivered before it comes again.
     pub(super) fn error(&mut self) -> Option<lapin::Error> {
         self.streams.iter_mut().find_map(|stream| {
-            while let Some(Some(item)) = stream.next().now_or_never() {
+            while let Some(Some(item)) = stream.deliveries.next().now_or_never() {
                 if let Err(error) = item {
                     return Some(error);
                 }
@@ -139,7 +139,7 @@ impl Subscriptions {
     /// The next delivery, of any of them; `None` when the broker has ended one. If there is no subscription, this never completes.
     pub(super) async fn next(&mut self) -> Option<lapin::Result<Incoming>> {
         std::future::poll_fn(|context| {
-            let mut polled = self.streams.iter_mut().map(|stream| stream.poll_next_unpin(context));
+            let mut polled = self.streams.iter_mut().map(|stream| stream.deliveries.poll_next_unpin(context));
             polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
         })
         .await

@@ -674,7 +674,7 @@ impl Channel for ModelChannel {
         unreachable!()
     }
 
-    fn settle(&self, _: Frame) -> bool {
+    fn send_settlement(&self, _: Frame) -> bool {
         unreachable!()
     }
 

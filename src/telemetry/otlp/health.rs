@@ -2,7 +2,7 @@
 //!
 //! The SDK logs each failed batch itself. Those logs are switched off by default, and these replace them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::Resource;
@@ -14,6 +14,8 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::environment::Signal;
+
+use crate::lock::lock;
 
 /// Whether the exports of all signals succeed.
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ struct SignalState {
 impl Health {
     fn failed(&self, signal: Signal, endpoint: &str, error: &OTelSdkError) {
         let first = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.0);
             let of_signal = &mut state.signals[signal as usize];
             of_signal.failing = true;
             of_signal.failures += 1;
@@ -55,7 +57,7 @@ impl Health {
 
     fn worked(&self, signal: Signal) {
         let away = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.0);
             let recovered = std::mem::take(&mut state.signals[signal as usize].failing);
             if !recovered || state.signals.iter().any(|signal| signal.failing) {
                 return;
@@ -69,7 +71,7 @@ impl Health {
 
     /// How many exports of this signal have failed, and the last error.
     pub(super) fn failures(&self, signal: Signal) -> (u64, String) {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.0);
         let of_signal = &state.signals[signal as usize];
         (of_signal.failures, of_signal.last_error.clone())
     }

@@ -8,7 +8,7 @@ use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Confirmation, ExchangeKind};
 use rehop::internals::client::{Channel, Connection};
-use rehop::internals::{Ack, Frame, Link, at_rest, names, open_confirming};
+use rehop::internals::{Frame, Link, at_rest, names, open_confirming};
 use rehop::settings::BrokerSettings;
 use rehop_testing::Publish;
 use serde_json::Value;
@@ -80,7 +80,7 @@ impl Client for SimulatedClient {
                 let death = read.deaths.into_iter().next().map(|death| death.reason);
                 let message_id = delivery.properties.message_id().as_ref().map(ToString::to_string);
                 all.push(Taken { message_id, reason: read.reason.or(death) });
-                channel.settle(Frame::Ack(Ack { tag: delivery.delivery_tag, multiple: false }));
+                channel.send_settlement(Frame::Ack { tag: delivery.delivery_tag, multiple: false });
             }
             channel.flush().await?;
             Ok(all)

@@ -11,6 +11,7 @@ use lapin::{BasicProperties, ExchangeKind};
 use super::observed::{Denied, Difference, Observed, QueueState, State, declaring};
 use super::parked_since::parked_since;
 use super::subject::Subject;
+use crate::subscribe::subscribe;
 use rehop::Error;
 use rehop::Timestamp;
 use rehop::Topology;
@@ -18,7 +19,6 @@ use rehop::internals::answer;
 use rehop::internals::client::{Channel, Connection};
 use rehop::internals::look_at;
 use rehop::internals::short;
-use rehop::internals::subscribe;
 use rehop::settings::{Declare, TopologyMode};
 use rehop::topology::Role;
 

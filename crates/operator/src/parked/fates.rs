@@ -13,13 +13,13 @@ use lapin::{ExchangeKind, message::Delivery};
 use crate::parked::group::{Group, Groups, Kind, Member, normalise};
 use crate::parked::progress::Fates;
 use crate::parked::session::Session;
+use crate::subscribe::subscribe;
 use rehop::Error;
 use rehop::internals::Names;
 use rehop::internals::answer;
 use rehop::internals::client::{Channel, Subscription};
 use rehop::internals::receipt::{Fate, Parking, Receipt};
 use rehop::internals::short;
-use rehop::internals::subscribe;
 
 /// The queue of fates holds at most so many receipts and bytes; the oldest make room. What is missed counts as unknown.
 const MAX_LENGTH: i64 = 100_000;
@@ -168,7 +168,7 @@ impl FateStream {
 
     /// The next receipt. Never returns once the subscription has ended: then what is unknown stays unknown.
     pub(super) async fn next(&mut self) -> Delivery {
-        match self.receipts.next().await {
+        match self.receipts.deliveries.next().await {
             Some(Ok(delivery)) => delivery,
             _ => std::future::pending().await,
         }

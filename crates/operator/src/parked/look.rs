@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::parked::error::ParkedError;
 use crate::parked::progress::StopSignal;
 use crate::parked::session::Session;
+use crate::subscribe::subscribe;
 use rehop::Error;
 use rehop::internals::answer;
 use rehop::internals::at_rest::reunite;
@@ -28,7 +29,6 @@ use rehop::internals::client::{self, Channel};
 use rehop::internals::describe;
 use rehop::internals::look_on;
 use rehop::internals::short;
-use rehop::internals::subscribe;
 use rehop::internals::table;
 use rehop::internals::table_size;
 use rehop::internals::{CONSUMER_TIMEOUT, ask_for};
@@ -72,7 +72,7 @@ pub(crate) struct Look<'a> {
 
 struct Subscription {
     channel: Arc<dyn Channel>,
-    deliveries: client::Subscription,
+    stream: client::Subscription,
     prefetch: u16,
     /// How many of its messages stay held until the end.
     kept: u16,
@@ -89,7 +89,7 @@ impl Subscription {
     async fn arrive(&mut self, session: &Session, queue: &ShortString) -> Result<(), Error> {
         let until = Instant::now() + ARRIVAL;
         while self.brought < u64::from(self.prefetch) + self.acked && Instant::now() < until {
-            match timeout(ARRIVAL / 20, self.deliveries.next()).await {
+            match timeout(ARRIVAL / 20, self.stream.deliveries.next()).await {
                 Ok(Some(Ok(_))) => self.brought += 1,
                 Ok(_) => break,
                 Err(_) if or_none(session.depth(queue.as_str()).await)? == 0 => break,
@@ -103,7 +103,7 @@ impl Subscription {
         self.acked += tags.len() as u64;
         for ack in self.settled.ack(tags) {
             // Without the channel, the broker delivers the message again.
-            self.channel.settle(Frame::Ack(ack));
+            self.channel.send_settlement(ack);
         }
     }
 
@@ -114,7 +114,7 @@ impl Subscription {
 
     async fn cancel(&mut self, limit: Duration) -> Result<(), Error> {
         if !self.is_cancelled {
-            let cancelling = self.channel.cancel(self.deliveries.tag.clone());
+            let cancelling = self.channel.cancel(self.stream.tag.clone());
             answer("ending a subscription", limit, cancelling).await?;
             self.is_cancelled = true;
         }
@@ -210,7 +210,7 @@ impl<'a> Look<'a> {
         let subscription = self.subscriptions.len() - 1;
         let last = &mut self.subscriptions[subscription];
         let silent_at = *self.silent_at.get_or_insert_with(|| Instant::now() + SILENCE);
-        match timeout_at(silent_at, last.deliveries.next()).await {
+        match timeout_at(silent_at, last.stream.deliveries.next()).await {
             Ok(Some(Ok(mut delivery))) => {
                 reunite(&mut delivery.properties, &mut delivery.data);
                 (self.silent_at, self.silences) = (None, 0);
@@ -290,7 +290,7 @@ impl<'a> Look<'a> {
             let Subscription { channel, .. } = subscription;
             let before = or_none(session.depth(queue.as_str()).await)?;
             if session.nack_is_free {
-                channel.settle(Frame::Nack { tag: 0, multiple: true });
+                channel.send_settlement(Frame::Nack { tag: 0, multiple: true });
                 answer("giving messages back", limit, channel.flush()).await?;
             } else {
                 answer("giving messages back", limit, channel.close("given back")).await?;
@@ -318,9 +318,9 @@ impl<'a> Look<'a> {
         }
         let options = BasicConsumeOptions::default();
         let consuming = subscribe(&*channel, self.queue.clone(), options, table(&arguments)?);
-        let deliveries = answer(&what, limit, consuming).await?;
+        let stream = answer(&what, limit, consuming).await?;
         let settled = SettledTags::default();
-        Ok(Subscription { channel, deliveries, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
+        Ok(Subscription { channel, stream, prefetch, kept: 0, brought: 0, acked: 0, settled, is_cancelled: false })
     }
 
     fn next_prefetch(&self, wanted: u64) -> u16 {

@@ -8,8 +8,8 @@ use lapin::message::Delivery;
 use lapin::options::{BasicConsumeOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Confirmation, ExchangeKind};
+use rehop::internals::Frame;
 use rehop::internals::client::{Answer, Channel, QueueCounts, Subscription};
-use rehop::internals::{Ack, Frame};
 use rehop_simulator::{ChannelNumber, ConnectionId, Event, Method};
 use tokio::sync::mpsc;
 
@@ -71,7 +71,7 @@ impl Channel for SimulatedChannel {
             self.ask(method).await?;
             let (network, connection, channel) = (self.network.clone(), self.connection, self.id);
             let deliveries = Deliveries { network, connection, channel, tag: tag.clone(), deliveries };
-            Ok(Subscription::new(tag, deliveries))
+            Ok(Subscription { tag, deliveries: Box::pin(deliveries) })
         }
         .boxed()
     }
@@ -94,9 +94,9 @@ impl Channel for SimulatedChannel {
         .boxed()
     }
 
-    fn settle(&self, frame: Frame) -> bool {
+    fn send_settlement(&self, frame: Frame) -> bool {
         let method = match frame {
-            Frame::Ack(Ack { tag, multiple }) => Method::Ack { delivery_tag: tag, is_multiple: multiple },
+            Frame::Ack { tag, multiple } => Method::Ack { delivery_tag: tag, is_multiple: multiple },
             Frame::Reject { tag, requeue } => Method::Reject { delivery_tag: tag, is_requeued: requeue },
             Frame::Nack { tag, multiple } => {
                 Method::Nack { delivery_tag: tag, is_multiple: multiple, is_requeued: true }

@@ -63,7 +63,7 @@ fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     let (_, suspect) = started(&mut inbox, now);
     assert_eq!(suspect, 1);
     assert!(inbox.start(now).is_none(), "what the ordered queue brought waits until the suspect has proven harmless");
-    assert!(!inbox.is_overdue(ordered, now) && inbox.is_overdue(ordered, now + RULES.hold_limit));
+    assert!(!inbox.is_overdue(ordered, now) && inbox.is_overdue(ordered, now + RULES.start_limit));
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn what_has_waited_too_long_is_given_back_and_nothing_is_taken_until_a_slot_is_f
         inbox.arrive(queue, Some(0), now, item);
     }
     let (hangs, _) = started(&mut inbox, now);
-    let late = now + RULES.hold_limit;
+    let late = now + RULES.start_limit;
     assert_eq!(inbox.take_late(queue, late - seconds(1)), Vec::<u64>::new());
     assert_eq!(inbox.take_late(queue, late), [1, 2]);
     assert_eq!(inbox.window(queue, late), 0);
@@ -93,7 +93,7 @@ fn what_a_handler_of_this_process_gave_back_is_no_suspect_whatever_its_headroom(
         inbox.arrive(queue, Some(count), now, 7);
         assert!(inbox.window(queue, now) > 0, "the window stays open at {count}");
         for (ticket, item) in [started(&mut inbox, now), started(&mut inbox, now)] {
-            inbox.requeue(&ticket, item);
+            inbox.expect(&ticket, item, true);
             inbox.finish(ticket, now);
         }
     }
@@ -108,7 +108,7 @@ fn what_was_given_back_once_and_came_back_twice_is_a_suspect() {
     prove(&mut inbox, queue, 1, now);
     inbox.arrive(queue, Some(0), now, 7);
     let (ticket, item) = started(&mut inbox, now);
-    inbox.requeue(&ticket, item);
+    inbox.expect(&ticket, item, true);
     inbox.finish(ticket, now);
     inbox.arrive(queue, Some(2), now, 7);
     assert_eq!(inbox.window(queue, now), 0);
@@ -135,7 +135,7 @@ fn what_was_handed_back_late_is_no_suspect_when_it_comes_back_counted() {
         inbox.arrive(queue, Some(0), now, item);
     }
     while inbox.start(now).is_some() {}
-    let later = now + RULES.hold_limit;
+    let later = now + RULES.start_limit;
     assert_eq!(inbox.take_late(queue, later), (10..20).collect::<Vec<_>>());
     inbox.arrive(queue, Some(1), later, 10);
     assert!(!inbox.has_suspects(later), "this process has handed it back itself");
@@ -156,8 +156,8 @@ fn what_has_waited_too_long_for_a_handler_goes_back_and_is_no_suspect() {
     assert_eq!(inbox.hold(waits, item, now + seconds(5), now), None);
     let (runs, _) = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [2, 3]);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), Vec::<u64>::new());
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [2, 3]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), Vec::<u64>::new());
     // 3.10 and 4.0 count it.
     inbox.arrive(queue, Some(1), now, 2);
     assert!(!inbox.queues[0].has_suspects(), "this process has handed it back itself");
@@ -173,7 +173,7 @@ fn what_goes_back_makes_room_for_others() {
     inbox.subscribed(queue, 4, now);
     (0..4).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let _runs = started(&mut inbox, now);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [1, 2, 3]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [1, 2, 3]);
     assert_eq!(inbox.window(queue, now), 4, "the broker counts only what is unsettled");
     inbox.subscribed(queue, 0, now);
     assert_eq!(inbox.window(queue, now), 3, "one is still running");
@@ -202,7 +202,7 @@ fn a_requeued_message_that_4_3_hands_back_uncounted_is_still_no_suspect() {
     inbox.arrive(queue, Some(0), now, 7);
     for count in 1..=2 {
         let (ticket, item) = started(&mut inbox, now);
-        inbox.requeue(&ticket, item);
+        inbox.expect(&ticket, item, true);
         inbox.finish(ticket, now);
         if count == 2 {
             inbox.arrive(queue, Some(0), now, 8);
@@ -211,7 +211,7 @@ fn a_requeued_message_that_4_3_hands_back_uncounted_is_still_no_suspect() {
         inbox.arrive(queue, Some(count), now, 7);
     }
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [7]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [7]);
     inbox.arrive(queue, Some(2), now, 7);
     assert!(!inbox.has_suspects(now) && !inbox.queues[0].has_suspects());
 }
@@ -224,9 +224,9 @@ fn what_was_handed_back_uncounted_excuses_no_later_crash() {
     (0..2).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let _runs = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [1]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [1]);
     inbox.arrive(queue, Some(0), now, 1);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [1]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [1]);
     inbox.arrive(queue, Some(0), now, 1);
     assert_eq!(inbox.queues[0].redeliveries(1, &1u64), Redeliveries { count: 1, ..Redeliveries::default() });
 }
@@ -251,7 +251,7 @@ fn what_a_lost_channel_held_is_known_although_what_was_handed_back_comes_before_
     (1..=2).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let _runs = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [2]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [2]);
     inbox.lost(queue);
     inbox.subscribed(queue, 2, now);
     inbox.arrive(queue, Some(0), now, 2);
@@ -266,7 +266,7 @@ fn only_what_has_waited_too_long_is_given_back() {
     inbox.arrive(queue, Some(0), now, 0);
     let _runs = started(&mut inbox, now);
     (1..=2).for_each(|item| inbox.arrive(queue, Some(0), now + seconds(item), item));
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit + seconds(1)), [1]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit + seconds(1)), [1]);
 }
 
 #[test]
@@ -275,11 +275,11 @@ fn what_goes_back_to_wait_in_its_queue_is_as_little_suspect_as_before() {
     let queue = inbox.add(Rules { immediate: 0, ..RULES });
     inbox.arrive(queue, Some(0), now, 7);
     let (ticket, item) = started(&mut inbox, now);
-    inbox.requeue(&ticket, item);
+    inbox.expect(&ticket, item, true);
     inbox.finish(ticket, now);
     inbox.arrive(queue, Some(1), now, 7);
     let (ticket, item) = started(&mut inbox, now);
-    inbox.wait_in_queue(&ticket, item);
+    inbox.expect(&ticket, item, false);
     inbox.finish(ticket, now);
     inbox.arrive(queue, Some(1), now, 7);
     assert!(!inbox.queues[0].has_suspects(), "this process has requeued it");
@@ -292,9 +292,9 @@ fn a_message_that_waited_in_its_queue_uncounted_is_fresh_when_it_comes_again() {
     let queue = inbox.add(Rules { immediate: 0, concurrency: 1, ..RULES });
     (7..=8).for_each(|item| inbox.arrive(queue, Some(0), now, item));
     let (ticket, item) = started(&mut inbox, now);
-    inbox.wait_in_queue(&ticket, item);
+    inbox.expect(&ticket, item, false);
     inbox.finish(ticket, now);
-    assert_eq!(inbox.take_late(queue, now + RULES.hold_limit), [8]);
+    assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [8]);
     inbox.subscribed(queue, 1, now);
     inbox.lost(queue);
     inbox.arrive(queue, Some(0), now, 7);

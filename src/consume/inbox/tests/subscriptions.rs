@@ -10,12 +10,12 @@ fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_soon() {
     inbox.subscribed(queue, 3, now);
     inbox.arrive(queue, Some(0), now, 1);
     assert!(!inbox.is_ending(queue));
-    assert_eq!(inbox.fill_until(queue, now), Some(millis(100)));
+    assert_eq!(inbox.ends_at(queue, now), Some(millis(100)));
     inbox.arrive(queue, Some(0), millis(40), 2);
-    assert_eq!(inbox.fill_until(queue, millis(40)), Some(millis(140)));
-    assert_eq!(inbox.fill_until(queue, millis(140)), None, "it is idle");
+    assert_eq!(inbox.ends_at(queue, millis(40)), Some(millis(140)));
+    assert_eq!(inbox.ends_at(queue, millis(140)), None, "it is idle");
     inbox.arrive(queue, Some(0), millis(140), 3);
-    assert_eq!(inbox.fill_until(queue, millis(140)), None, "it is full");
+    assert_eq!(inbox.ends_at(queue, millis(140)), None, "it is full");
     assert!(inbox.is_ending(queue), "until that is reported");
     inbox.subscribed(queue, 0, now);
     assert!(!inbox.is_ending(queue));
@@ -23,9 +23,9 @@ fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_soon() {
     inbox.subscribed(queue, 100, now);
     for at in (0..300).step_by(50) {
         inbox.arrive(queue, Some(0), millis(at), at);
-        assert_eq!(inbox.fill_until(queue, millis(at)), Some(millis((at + 100).min(300))));
+        assert_eq!(inbox.ends_at(queue, millis(at)), Some(millis((at + 100).min(300))));
     }
-    assert_eq!(inbox.fill_until(queue, millis(300)), None);
+    assert_eq!(inbox.ends_at(queue, millis(300)), None);
     inbox.lost(queue);
     assert!(!inbox.is_ending(queue), "what nobody ends must hold up no settlement");
 }
@@ -60,7 +60,7 @@ fn what_waited_to_be_settled_is_settled_before_a_suspect_starts() {
     inbox.subscribed(queue, 1, now);
     inbox.arrive(queue, Some(5), now, 1u64);
     inbox.arrive(queue, Some(5), now, 2);
-    assert_eq!(inbox.fill_until(queue, now), None);
+    assert_eq!(inbox.ends_at(queue, now), None);
     inbox.subscribed(queue, 0, now);
     assert!(inbox.start(now).is_none());
     assert_eq!(inbox.wake_at(now), Some(now + ACK_FLUSH_TIME));

@@ -115,9 +115,9 @@ fn a_suspect_whose_queue_is_busy_stops_no_other_queue() {
 }
 
 #[test]
-fn a_hold_limit_may_be_infinite() {
+fn a_start_limit_may_be_infinite() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
-    let queue = inbox.add(Rules { hold_limit: Duration::MAX, ..RULES });
+    let queue = inbox.add(Rules { start_limit: Duration::MAX, ..RULES });
     inbox.arrive(queue, Some(9), now, 1);
     let (ticket, _) = started(&mut inbox, now);
     inbox.arrive(queue, Some(9), now, 2);
@@ -126,12 +126,12 @@ fn a_hold_limit_may_be_infinite() {
 }
 
 #[test]
-fn a_hold_limit_of_ten_years_is_kept() {
+fn a_start_limit_of_ten_years_is_kept() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
-    let hold_limit = seconds(10 * 365 * 24 * 60 * 60);
-    let queue = inbox.add(Rules { hold_limit, ..RULES });
+    let start_limit = seconds(10 * 365 * 24 * 60 * 60);
+    let queue = inbox.add(Rules { start_limit, ..RULES });
     inbox.arrive(queue, Some(0), now, 1);
-    assert_eq!(inbox.wake_at(now), Some(now + hold_limit));
+    assert_eq!(inbox.wake_at(now), Some(now + start_limit));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn without_a_count_equal_suspects_run_in_another_order_in_each_process() {
 }
 
 #[test]
-fn a_suspect_near_its_limit_keeps_the_process_to_itself_until_the_hold_limit() {
+fn a_suspect_near_its_limit_keeps_the_process_to_itself_until_the_start_limit() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let (slow, quick) = (inbox.add(RULES), inbox.add(RULES));
     inbox.arrive(slow, Some(9), now, 1);

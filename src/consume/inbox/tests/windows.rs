@@ -40,7 +40,7 @@ fn after_a_delivery_that_ended_the_connection_one_message_is_taken_at_a_time_unt
     prove(&mut inbox, queue, 2000, now);
     assert_eq!(inbox.window(queue, now), 100);
     inbox.lost(queue);
-    inbox.doubt();
+    inbox.forget_proof();
     assert_eq!(widths(&mut inbox, queue, now), [1, 2, 40, 100]);
 }
 
@@ -99,7 +99,7 @@ fn the_more_slots_stay_taken_the_less_is_taken_and_what_earlier_subscriptions_br
     inbox.subscribed(queue, 6, now);
     inbox.arrive(queue, Some(0), now, 1);
     let _stays = started(&mut inbox, now);
-    let later = now + RULES.hold_limit;
+    let later = now + RULES.start_limit;
     assert_eq!(inbox.window(queue, later), 4, "the one that stays, and three");
     (2..4).for_each(|item| inbox.arrive(queue, Some(0), later, item));
     inbox.subscribed(queue, 0, later);
@@ -167,7 +167,7 @@ fn what_its_queue_has_delayed_opens_the_window_only_if_it_comes_back_explained()
     inbox.arrive(queue, Some(0), now, Delayed(1));
     let (_, ticket, _) = inbox.start(now).expect("a handler is free");
     assert_eq!(inbox.window(queue, now), 1, "it may have come before what a crash gave back");
-    inbox.requeue(&ticket, 1);
+    inbox.expect(&ticket, 1, true);
     inbox.finish(ticket, now);
     inbox.arrive(queue, Some(1), now, Delayed(1));
     assert_eq!(inbox.window(queue, now), 10);

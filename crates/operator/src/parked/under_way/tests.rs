@@ -93,7 +93,7 @@ impl Channel for Confirming {
         unreachable!()
     }
 
-    fn settle(&self, _: Frame) -> bool {
+    fn send_settlement(&self, _: Frame) -> bool {
         unreachable!()
     }
 

@@ -2,12 +2,12 @@
 
 /// Which of several addresses is tried first: the one that worked last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct Rotation {
     first: usize,
     count: usize,
 }
 
-impl Turn {
+impl Rotation {
     pub(super) fn new(count: usize) -> Self {
         Self { first: 0, count }
     }
@@ -29,18 +29,18 @@ impl Turn {
 
 #[cfg(test)]
 mod tests {
-    use super::Turn;
+    use super::Rotation;
 
     #[test]
     fn addresses_are_tried_from_the_one_that_worked_last_and_each_once() {
-        let mut turn = Turn::new(3);
-        let order = |turn: Turn| turn.order().collect::<Vec<_>>();
-        assert_eq!(order(turn), [0, 1, 2]);
-        turn.worked(1);
-        assert_eq!(order(turn), [1, 2, 0]);
-        turn.leave();
-        assert_eq!(order(turn), [2, 0, 1]);
-        turn.leave();
-        assert_eq!(order(turn), [0, 1, 2]);
+        let mut rotation = Rotation::new(3);
+        let order = |rotation: Rotation| rotation.order().collect::<Vec<_>>();
+        assert_eq!(order(rotation), [0, 1, 2]);
+        rotation.worked(1);
+        assert_eq!(order(rotation), [1, 2, 0]);
+        rotation.leave();
+        assert_eq!(order(rotation), [2, 0, 1]);
+        rotation.leave();
+        assert_eq!(order(rotation), [0, 1, 2]);
     }
 }

@@ -17,12 +17,12 @@ const LONGEST: Duration = Duration::from_millis(300);
 
 /// A subscription that fills up before it ends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ending {
+pub(super) struct FillUp {
     since: Instant,
     last_arrival: Instant,
 }
 
-impl Ending {
+impl FillUp {
     pub(super) fn begin(now: Instant) -> Self {
         Self { since: now, last_arrival: now }
     }
@@ -32,7 +32,7 @@ impl Ending {
     }
 
     /// When the subscription may end if nothing else comes.
-    pub(super) fn may_end_at(&self) -> Instant {
+    pub(super) fn ends_at(&self) -> Instant {
         (self.last_arrival + IDLE).min(self.since + LONGEST)
     }
 }

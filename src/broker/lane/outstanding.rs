@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::CopyId;
 use super::cause::Cause;
-use super::returns::{Answer, Returns};
+use super::returns::{Answer, Judgement, Returns};
 
 /// The copies under way on one lane. `C` is what a returned copy is recognised by.
-pub(super) struct Unanswered<C> {
+pub(super) struct Outstanding<C> {
     under_way: HashMap<CopyId, C>,
     returns: Returns,
     /// How many results are still to come. A copy known to be returned has one to come, too.
@@ -24,16 +24,7 @@ pub(super) enum Reply<R> {
     Failed(Cause),
 }
 
-/// What some results amount to.
-#[derive(Debug, Default)]
-pub struct Judgement {
-    pub confirmed: Vec<CopyId>,
-    pub nacked: Vec<CopyId>,
-    pub returned: Vec<CopyId>,
-    pub(crate) closed: Option<Cause>,
-}
-
-impl<C> Unanswered<C> {
+impl<C> Outstanding<C> {
     pub(super) fn new() -> Self {
         Self { under_way: HashMap::new(), returns: Returns::default(), awaited: 0, failure: None }
     }
@@ -74,8 +65,7 @@ impl<C> Unanswered<C> {
             answers.push(Answer { id, is_ack, brought_a_return: returned.is_some() });
             judgement.returned.extend(returned.into_iter().flat_map(|message| owners(&self.under_way, message)));
         }
-        let verdicts = self.returns.match_acks(&answers, &judgement.returned);
-        (judgement.confirmed, judgement.nacked) = (verdicts.confirmed, verdicts.nacked);
+        self.returns.match_acks(&answers, &mut judgement);
         let answered = judgement.confirmed.iter().chain(&judgement.nacked).chain(&judgement.returned).chain(&failed);
         for id in answered {
             self.under_way.remove(id);
@@ -101,14 +91,14 @@ mod tests {
     const C: CopyId = CopyId(2);
 
     /// Each return names its copy.
-    fn judge(unanswered: &mut Unanswered<()>, replies: Vec<(CopyId, Reply<CopyId>)>) -> Judgement {
-        unanswered.judge(replies, |_, id| vec![id])
+    fn judge(outstanding: &mut Outstanding<()>, replies: Vec<(CopyId, Reply<CopyId>)>) -> Judgement {
+        outstanding.judge(replies, |_, id| vec![id])
     }
 
-    fn all_sent() -> Unanswered<()> {
-        let mut unanswered = Unanswered::new();
-        [A, B, C].into_iter().for_each(|id| unanswered.sent(id, ()));
-        unanswered
+    fn all_sent() -> Outstanding<()> {
+        let mut outstanding = Outstanding::new();
+        [A, B, C].into_iter().for_each(|id| outstanding.sent(id, ()));
+        outstanding
     }
 
     fn closed(code: Option<u16>) -> Reply<CopyId> {
@@ -117,31 +107,31 @@ mod tests {
 
     #[test]
     fn a_returned_copy_is_not_believed_when_its_ack_comes_after_the_end_of_its_channel() {
-        let mut unanswered = all_sent();
-        let first = judge(&mut unanswered, vec![(A, Reply::Ack(Some(B)))]);
+        let mut outstanding = all_sent();
+        let first = judge(&mut outstanding, vec![(A, Reply::Ack(Some(B)))]);
         assert_eq!((first.returned, first.confirmed), (vec![B], vec![]), "the return of copy A may be yet to come");
-        let end = judge(&mut unanswered, vec![(C, closed(Some(404)))]);
+        let end = judge(&mut outstanding, vec![(C, closed(Some(404)))]);
         assert_eq!(end.closed.map(|cause| cause.code), Some(Some(404)));
-        assert!(!unanswered.is_empty());
-        let late = judge(&mut unanswered, vec![(B, Reply::Ack(None))]);
+        assert!(!outstanding.is_empty());
+        let late = judge(&mut outstanding, vec![(B, Reply::Ack(None))]);
         assert_eq!(late.confirmed, [A], "no other return is left");
-        assert!(unanswered.is_empty() && late.closed.is_none());
+        assert!(outstanding.is_empty() && late.closed.is_none());
     }
 
     #[test]
     fn the_end_of_a_channel_is_told_although_the_last_result_is_an_ack() {
-        let mut unanswered = all_sent();
-        let first = judge(&mut unanswered, vec![(A, Reply::Ack(Some(B))), (C, closed(None))]);
+        let mut outstanding = all_sent();
+        let first = judge(&mut outstanding, vec![(A, Reply::Ack(Some(B))), (C, closed(None))]);
         assert!(first.closed.is_none(), "another result may say why");
-        let last = judge(&mut unanswered, vec![(B, Reply::Ack(None))]);
+        let last = judge(&mut outstanding, vec![(B, Reply::Ack(None))]);
         assert_eq!((last.confirmed, last.closed.map(|cause| cause.text)), (vec![A], Some("closed".to_owned())));
     }
 
     #[test]
     fn the_failure_that_says_why_counts() {
-        let mut unanswered = all_sent();
+        let mut outstanding = all_sent();
         let replies = vec![(A, closed(None)), (B, closed(Some(406))), (C, closed(None))];
-        assert_eq!(judge(&mut unanswered, replies).closed.map(|cause| cause.code), Some(Some(406)));
+        assert_eq!(judge(&mut outstanding, replies).closed.map(|cause| cause.code), Some(Some(406)));
     }
 
     #[test]
@@ -193,8 +183,8 @@ mod tests {
             (is_returned, results) in results(),
             batches in prop::collection::vec(any::<bool>(), 30),
         ) {
-            let mut unanswered = Unanswered::new();
-            results.iter().for_each(|(id, _)| unanswered.sent(*id, ()));
+            let mut outstanding = Outstanding::new();
+            results.iter().for_each(|(id, _)| outstanding.sent(*id, ()));
             let codes: Vec<_> = results.iter().filter_map(|(_, reply)| match reply {
                 Reply::Failed(cause) => Some(cause.code),
                 Reply::Ack(_) | Reply::Nack(_) => None,
@@ -204,12 +194,12 @@ mod tests {
             for (number, result) in results.into_iter().enumerate() {
                 batch.push(result);
                 if batches[number] || number == last {
-                    let judgement = judge(&mut unanswered, std::mem::take(&mut batch));
+                    let judgement = judge(&mut outstanding, std::mem::take(&mut batch));
                     believed.extend(judgement.confirmed);
                     ends.extend(judgement.closed);
                 }
             }
-            prop_assert!(unanswered.is_empty());
+            prop_assert!(outstanding.is_empty());
             believed.sort_unstable();
             let kept: Vec<_> = (0..is_returned.len()).filter(|copy| !is_returned[*copy]).map(|copy| CopyId(copy as u64)).collect();
             prop_assert!(believed.iter().all(|id| kept.contains(id)), "{believed:?} of {kept:?}");

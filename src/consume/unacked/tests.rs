@@ -23,10 +23,10 @@ use crate::wire::Contract;
 #[test]
 fn a_delayed_retry_is_not_spent_on_a_hand_back_unless_the_delivery_limit_is_reached() {
     let native = |redeliveries| manner(WaitStrategy::Native, redeliveries, 3);
-    assert_eq!([None, Some(0), Some(2)].map(native), [HandBack::Reject; 3]);
-    assert_eq!([Some(3), Some(4)].map(native), [HandBack::Nack; 2]);
+    assert_eq!([None, Some(0), Some(2)].map(native), [Settlement::Requeue; 3]);
+    assert_eq!([Some(3), Some(4)].map(native), [Settlement::Nack; 2]);
     for other in [WaitStrategy::Tiers, WaitStrategy::InProcess] {
-        assert_eq!(manner(other, Some(0), 3), HandBack::Nack);
+        assert_eq!(manner(other, Some(0), 3), Settlement::Nack);
     }
 }
 
@@ -122,9 +122,9 @@ proptest! {
                 }
                 Event::HandedBack => {
                     let by = manner(WaitStrategy::Native, ledger.redeliveries, limit);
-                    prop_assert!(by == HandBack::Reject || counts.counted == limit || stale.is_some());
-                    nacked += u32::from(by == HandBack::Nack);
-                    by == HandBack::Reject
+                    prop_assert!(by == Settlement::Requeue || counts.counted == limit || stale.is_some());
+                    nacked += u32::from(by == Settlement::Nack);
+                    by == Settlement::Requeue
                 }
                 Event::Fails => {
                     failed += 1;
