@@ -7,11 +7,13 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod docs;
+#[cfg(feature = "doctor")]
 pub mod doctor;
 #[allow(missing_docs, reason = "no part of the API, although the tool and the page use it")]
 #[doc(hidden)]
 pub mod format;
 #[allow(missing_docs, reason = "no part of the API, although the page uses it")]
+#[cfg(feature = "doctor")]
 #[doc(hidden)]
 pub mod management;
 pub mod parked;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use reqwest::StatusCode;
+use http::StatusCode;
 use serde::Serialize;
 
 use crate::parked::message::ParkedMessage;

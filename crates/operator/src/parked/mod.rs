@@ -35,6 +35,7 @@ mod show;
 mod under_way;
 mod ways;
 
+#[cfg(feature = "doctor")]
 pub use crate::management::unlisted::add_unlisted_queues;
 pub use discard::{DiscardRequest, Discarded, RestoreRequest, Restored};
 pub use edit::{EditRequest, Edited};
