@@ -34,6 +34,10 @@ pub(crate) struct Case {
     pub(crate) needs: Needs,
     /// Only the long run includes it: it takes long, or simulated worlds decide the same.
     pub(crate) long_only: bool,
+    /// In its long form it needs the whole machine.
+    is_large_if_long: bool,
+    /// It takes long, so it starts before others. Otherwise the run would end waiting for it.
+    is_first: bool,
     run: Box<dyn Fn(Ground) -> LocalBoxFuture<'static, Account>>,
 }
 
@@ -42,13 +46,34 @@ where
     F: Fn(Ground) -> R + 'static,
     R: Future<Output = Account> + 'static,
 {
-    Case { sentence, needs, long_only: false, run: Box::new(move |ground| run(ground).boxed_local()) }
+    Case {
+        sentence,
+        needs,
+        long_only: false,
+        is_large_if_long: false,
+        is_first: false,
+        run: Box::new(move |ground| run(ground).boxed_local()),
+    }
 }
 
 impl Case {
     pub(crate) fn long_only(mut self) -> Self {
         self.long_only = true;
         self
+    }
+
+    pub(crate) fn large_if_long(mut self) -> Self {
+        self.is_large_if_long = true;
+        self
+    }
+
+    pub(crate) fn first(mut self) -> Self {
+        self.is_first = true;
+        self
+    }
+
+    fn needs(&self, is_long: bool) -> Needs {
+        if is_long && self.is_large_if_long { Needs::Machine } else { self.needs }
     }
 }
 
@@ -84,7 +109,8 @@ pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
     let version = ground.version().await;
     let mut verdict = Verdict { version: version.clone(), ..Verdict::default() };
     let of = |needs: Needs, at_once: usize| {
-        let cases = cases.iter().copied().filter(move |case| case.needs == needs);
+        let mut cases: Vec<_> = cases.iter().copied().filter(|case| case.needs(ground.long) == needs).collect();
+        cases.sort_by_key(|case| !case.is_first);
         run_all(ground, &version, cases, at_once)
     };
     let (corners, brokers) = futures_util::future::join(of(Needs::Corner, 6), of(Needs::Broker, 2)).await;
@@ -101,13 +127,8 @@ pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
 /// The sentence of a case, its account, and why it failed if it did.
 type Outcome = (&'static str, Account, Option<String>);
 
-async fn run_all<'a>(
-    ground: &Ground,
-    version: &str,
-    cases: impl Iterator<Item = &'a Case>,
-    at_once: usize,
-) -> Vec<Outcome> {
-    let runs = cases.map(|case| async move {
+async fn run_all<'a>(ground: &Ground, version: &str, cases: Vec<&'a Case>, at_once: usize) -> Vec<Outcome> {
+    let runs = cases.into_iter().map(|case| async move {
         let begun = Instant::now();
         let (account, failure) = judge(case, ground.clone()).await;
         table::row(version, case.sentence, &account, failure.as_deref(), begun.elapsed());

@@ -164,8 +164,8 @@ pub(crate) fn all() -> Vec<Case> {
             "parked messages are listed until a policy's limit, and the warning comes first",
             looks::listed_under_a_policy,
         ),
-        case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay),
-        case(Corner, "an operator is killed at each step of a discard", parked::kills::in_a_discard),
+        case(Corner, "an operator is killed at each step of a replay", parked::kills::in_a_replay).first(),
+        case(Corner, "an operator is killed at each step of a discard", parked::kills::in_a_discard).first(),
         case(Corner, "an operator is killed at each step of a restore", parked::kills::in_a_restore).long_only(),
         case(Corner, "an operator is killed at each step of an edit", parked::edits::in_an_edit),
         case(Corner, "an operator is killed at each step of an import", parked::kills::in_an_import).long_only(),
@@ -219,7 +219,8 @@ pub(crate) fn all() -> Vec<Case> {
             Corner,
             "messages with the same key stay in order through kills, lost connections and restarts",
             order::by_key,
-        ),
+        )
+        .first(),
         case(
             Corner,
             "all messages of a queue stay in order through kills, lost connections and restarts",
@@ -294,6 +295,6 @@ pub(crate) fn all() -> Vec<Case> {
             "parked messages of many megabytes are listed, discarded and replayed in bounded memory",
             parked::amounts::large_bodies,
         ),
-        case(Machine, "thousands of messages come due together", waits::due_together),
+        case(Broker, "thousands of messages come due together", waits::due_together).large_if_long().first(),
     ]
 }
