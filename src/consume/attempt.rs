@@ -110,11 +110,11 @@ impl Attempt {
         let (is_held, received) = (held.is_some(), *received);
         let mut chain = held.take().unwrap_or_else(|| Box::new(Self::chain_from_headers(context, delivery, received)));
         if let Some(wait) = delivery.ledger.wait.filter(|_| is_held || !delivery.redelivered) {
-            let (place, ended) = match is_held {
+            let (holder, ended) = match is_held {
                 true => (context.config.queue.clone(), Timestamp::now()),
                 false => (context.names.holder(wait.path, wait.leg), received),
             };
-            context.tracer.waited(&mut chain, delivery, &place, ended);
+            context.tracer.waited(&mut chain, delivery, &holder, ended);
             if delivery.ledger.wait_unfinished.is_none() {
                 context.metrics.wait_ended(ended.since(wait.due));
             }

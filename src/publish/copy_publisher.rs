@@ -60,7 +60,7 @@ impl CopyPublisher {
             connection: watch::Sender::new(None),
             exchanges: Mutex::new(exchanges),
             may_break: RwLock::default(),
-            suspects: Semaphore::new(1),
+            alone: Semaphore::new(1),
             trials: Semaphore::new(TRIALS),
             repair_wanted: Notify::new(),
         });
@@ -141,24 +141,24 @@ impl CopyPublisher {
 
     /// Waits until nothing stands against sending a copy in this way.
     async fn admit<'a>(&'a self, exchange: &'a Exchange, way: Way) -> Result<Admission<'a>, SendError> {
-        let Shared { may_break, suspects, trials, .. } = &*self.0;
+        let Shared { may_break, alone, trials, .. } = &*self.0;
         loop {
             let connection = self.0.connected().await;
             exchange.ready().await;
             connection.unblocked().await;
-            let is_suspect = way == Way::NothingBeside;
-            // A suspect is alone in any case, and need not take the turn from the others.
-            let finds_out = if is_suspect { None } else { exchange.find_out().await };
+            let is_alone = way == Way::NothingBeside;
+            // A copy that is sent alone need not take the turn from the others.
+            let finds_out = if is_alone { None } else { exchange.find_out().await };
             // All that follows takes time.
             let may_send = || {
                 let is_connected = !connection.is_over() && !connection.connection.is_blocked();
-                is_connected && exchange.is_ready(is_suspect || finds_out.is_some())
+                is_connected && exchange.is_ready(is_alone || finds_out.is_some())
             };
             // A copy that finds out also has a lane of its own, so that a close takes no other with it.
             let has_own_lane = way != Way::SharedLane || finds_out.is_some();
-            // One suspect at a time waits for its turn, so that others have theirs in between.
-            let trial = match is_suspect {
-                true => suspects.acquire().await.ok(),
+            // One at a time waits to be alone, so that others are sent in between.
+            let trial = match is_alone {
+                true => alone.acquire().await.ok(),
                 false if has_own_lane => trials.acquire().await.ok(),
                 false => None,
             };

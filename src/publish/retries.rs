@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_stays_one_until_it_had_its_time_and_only_what_it_alone_can_have_broken_counts() {
+    fn a_copy_is_sent_alone_until_it_had_its_time_and_only_what_it_alone_can_have_broken_counts() {
         use Suspicion::{Likely, Possible, Unlikely};
         let error = |code, suspicion| SendError::Disconnected { cause: cause(code), suspicion };
         let again = |way| (Verdict { next: Next::Again, trouble: None, takes_none: false }, way);
@@ -272,17 +272,17 @@ mod tests {
         assert_eq!(after(Way::NothingBeside, &error(320, Unlikely)), again(Way::OwnLane));
         assert_eq!(after(Way::NothingBeside, &error(501, Unlikely)), again(Way::OwnLane));
         for error in [error(501, Possible), error(541, Possible), error(541, Likely)] {
-            let mut suspect = in_way(Way::NothingBeside);
+            let mut retries = in_way(Way::NothingBeside);
             for tries in 0..10 {
                 let next = Next::AfterPause { tries };
                 let verdict = Verdict { next, trouble: Some(Trouble::Closed), takes_none: false };
-                assert_eq!((suspect.after(&error), suspect.way()), (verdict, Way::NothingBeside));
+                assert_eq!((retries.after(&error), retries.way()), (verdict, Way::NothingBeside));
             }
         }
     }
 
     #[test]
-    fn whatever_the_broker_answers_clears_a_suspect() {
+    fn a_copy_that_the_broker_answers_need_not_be_alone_any_more() {
         for error in [SendError::Refused, SendError::Returned, closed(404), closed(406), closed(541)] {
             assert_eq!(after(Way::NothingBeside, &error).1, Way::OwnLane, "{error:?}");
         }

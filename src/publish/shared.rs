@@ -25,8 +25,8 @@ pub(super) struct Shared {
     /// Read-locked by each copy while it may still break the connection. Write-locked by a copy that is suspected of having broken it, so that it
     /// is sent with nothing beside it.
     pub(super) may_break: RwLock<()>,
-    /// Lets one suspect at a time wait for that.
-    pub(super) suspects: Semaphore,
+    /// Lets one copy at a time wait for that.
+    pub(super) alone: Semaphore,
     /// Limits the other copies that are tried on lanes of their own.
     pub(super) trials: Semaphore,
     pub(super) repair_wanted: Notify,

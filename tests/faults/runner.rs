@@ -127,7 +127,7 @@ pub(crate) async fn run(ground: &Ground, cases: &[&Case]) -> Verdict {
 /// The sentence of a case, its account, and why it failed if it did.
 type Outcome = (&'static str, Account, Option<String>);
 
-async fn run_all<'a>(ground: &Ground, version: &str, cases: Vec<&'a Case>, at_once: usize) -> Vec<Outcome> {
+async fn run_all(ground: &Ground, version: &str, cases: Vec<&Case>, at_once: usize) -> Vec<Outcome> {
     let runs = cases.into_iter().map(|case| async move {
         let begun = Instant::now();
         let (account, failure) = judge(case, ground.clone()).await;
