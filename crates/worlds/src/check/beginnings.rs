@@ -69,8 +69,10 @@ impl Checker<'_> {
     }
 
     /// Without faults, an attempt knows of all those before it, and of no others. But 3.10 and 4.0 count what is under way to a subscription
-    /// that ends.
-    pub(super) fn check_number(&mut self, at: Time, message: usize, number: u32) {
+    /// that ends. Where messages wait in their queue, 4.3 counts it as an attempt and a wait.
+    pub(super) fn check_number(&mut self, at: Time, message: usize, number: u32, waits: u32) {
+        let is_native = self.queue_of(message).strategy == WaitStrategy::Native;
+        let others = if is_native { waits as usize } else { 0 };
         let nth = self.begun.get(&message).copied().unwrap_or(0);
         let attempts = &self.scenario.messages[message].attempts;
         let defers = |attempt: &AttemptPlan| matches!(attempt.ends, AttemptEnd::Defers(_));
@@ -78,7 +80,7 @@ impl Checker<'_> {
         if !is_single || self.may_give_back(message) || attempts.iter().any(defers) {
             return;
         }
-        if (number as usize) < nth || self.counts_exactly() && number as usize > nth {
+        if (number as usize) < nth || self.counts_exactly() && number as usize > nth + others {
             let what = format!("attempt {nth} of message {message} takes itself for attempt {number}");
             self.broken(at, Promise::AttemptsAreThoseOfThePolicy, what);
         }

@@ -188,7 +188,7 @@ impl<'a> Checker<'a> {
             Happened::Began { attempt, process, message, number, waits, ref queued } => {
                 self.check_order(at, message, queued);
                 self.began(at, attempt, Attempt { process, message, waits });
-                self.check_number(at, message, number);
+                self.check_number(at, message, number, waits);
             }
             Happened::Ended(attempt, ending) => {
                 self.ended(at, attempt);
