@@ -70,7 +70,7 @@ impl Intake {
 
     /// Records the prefetch of the queue's subscriptions; 0 if there are none.
     pub(crate) fn subscribed(self: &Arc<Self>, queue: QueueIndex, prefetch: u16) {
-        self.change(|inbox, now| inbox.subscribed(queue, prefetch, now));
+        self.change_and_look_again(|inbox, now| inbox.subscribed(queue, prefetch, now));
     }
 
     pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Unacked>) {
@@ -168,7 +168,6 @@ impl Intake {
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
         let now = clock::now();
         let mut inbox = lock(&self.inbox);
-        let was_quiet_until = inbox.quiet_until();
         let result = change(&mut inbox, now);
         let mut started = Vec::new();
         if !self.is_stopping() {
@@ -185,12 +184,7 @@ impl Intake {
             set_if_changed(&self.settling_waits[position], inbox.is_ending(queue));
             set_if_changed(&self.running[position], inbox.running(queue));
         }
-        let quiet_until = inbox.quiet_until().filter(|until| was_quiet_until != Some(*until));
         drop(inbox);
-        if let Some(until) = quiet_until {
-            // No session would notice: while suspects wait, the windows stay closed.
-            self.tick_at(until);
-        }
         for (ticket, unacked) in started {
             // A handler of an ordered queue ends with its channel: the message may already be with another process, and so may those
             // behind it.
@@ -200,6 +194,19 @@ impl Intake {
             tokio::spawn(run(unacked, slot, aborted));
         }
         result
+    }
+
+    /// As [`change`](Self::change), and looks again when the next suspect may start. Not for the end of a handler: its delivery is not settled yet, and a suspect
+    /// that kills the process before would charge it once more.
+    fn change_and_look_again(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant)) {
+        let quiet_until = self.change(|inbox, now| {
+            change(inbox, now);
+            inbox.quiet_until()
+        });
+        if let Some(until) = quiet_until {
+            // No session would notice: while suspects wait, the windows stay closed.
+            self.tick_at(until);
+        }
     }
 }
 
@@ -255,7 +262,7 @@ impl TakenSlot {
     fn hold(mut self, Held { unacked, due }: Held) {
         let (intake, due) = (&self.intake, due.into_std());
         let mut unheld = Some(unacked);
-        intake.change(|inbox, now| {
+        intake.change_and_look_again(|inbox, now| {
             let is_drained = self.ticket.as_ref().is_some_and(|ticket| inbox.is_drained(ticket));
             if !is_drained && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take()) {
                 // This returns it if its channel is gone; the broker then has it again anyway.
@@ -293,7 +300,7 @@ impl Drop for TakenSlot {
             self.intake.has_lost_runtime.store(true, Ordering::Relaxed);
         }
         if let Some(ticket) = self.ticket.take() {
-            self.intake.change(|inbox, now| inbox.finish(ticket, now));
+            self.intake.change_and_look_again(|inbox, now| inbox.finish(ticket, now));
         }
     }
 }

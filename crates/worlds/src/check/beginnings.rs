@@ -72,7 +72,8 @@ impl Checker<'_> {
     /// that ends. Where messages wait in their queue, 4.3 counts it as an attempt and a wait.
     pub(super) fn check_number(&mut self, at: Time, message: usize, number: u32, waits: u32) {
         let is_native = self.queue_of(message).strategy == WaitStrategy::Native;
-        let others = if is_native { waits as usize } else { 0 };
+        let without_attempt = |before: &u32| !self.ended_at.contains_key(&(message, *before));
+        let others = if is_native { (0..waits).filter(without_attempt).count() } else { 0 };
         let nth = self.begun.get(&message).copied().unwrap_or(0);
         let attempts = &self.scenario.messages[message].attempts;
         let defers = |attempt: &AttemptPlan| matches!(attempt.ends, AttemptEnd::Defers(_));
