@@ -196,8 +196,8 @@ impl Intake {
         result
     }
 
-    /// As [`change`](Self::change), and looks again when the next suspect may start. Not for the end of a handler: its delivery is not settled yet, and a suspect
-    /// that kills the process before would charge it once more.
+    /// As [`change`](Self::change), and looks again when the next suspect may start. Not for the end of a handler: its delivery is not settled
+    /// yet, and would be charged once more if the next suspect killed the process before.
     fn change_and_look_again(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant)) {
         let quiet_until = self.change(|inbox, now| {
             change(inbox, now);
