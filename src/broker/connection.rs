@@ -168,12 +168,13 @@ impl Link {
         lock(&self.current).is(connection)
     }
 
-    /// Drops a connection that must not be used again, although it may look alive.
+    /// Drops a connection that must not be used again, although it may look alive. It is closed once nobody has a handle to it.
     pub fn abandon(&self, connection: &Arc<dyn Connection>) {
         let mut current = lock(&self.current);
         if current.is(connection) {
             if connection.is_open() {
                 current.rotation.leave();
+                close_when_unused(connection.clone());
             }
             current.connection = None;
         }
@@ -181,7 +182,6 @@ impl Link {
 
     /// Replaces a connection that can open no more channels. Its open channels go on, and it is closed once nobody has a handle to it.
     pub fn retire(&self, connection: &Arc<dyn Connection>) {
-        const LOOK_EVERY: Duration = Duration::from_secs(1);
         let mut current = lock(&self.current);
         if !current.is(connection) {
             return;
@@ -192,15 +192,7 @@ impl Link {
             "no more channels can be opened on this connection, so another one takes its place: the broker has closed many, for reasons that \
              earlier lines name, or its channel_max is low"
         );
-        let old = connection.clone();
-        tokio::spawn(async move {
-            while Arc::strong_count(&old) > 1 && old.is_open() {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-            // The last user's channel may still be closing; what was settled on it would be lost with the connection.
-            tokio::time::sleep(LOOK_EVERY).await;
-            let _ = timeout(CLOSE_LIMIT, old.close("no more channels can be opened")).await;
-        });
+        close_when_unused(connection.clone());
     }
 
     /// Closes the connection cleanly. One that is being opened meanwhile belongs to a caller that still needs it.
@@ -227,11 +219,25 @@ impl Current {
     }
 }
 
-/// As [`Link::unblocked`], for this connection, whether it is still in use or not.
+/// As [`Link::unblocked`], for this connection, whether it is still in use or not. Read from the connection and not remembered from events, so
+/// that nothing is missed that happened before anybody listened.
 pub(crate) async fn unblocked(connection: &dyn Connection) {
     while connection.is_blocked() {
         tokio::time::sleep(LOOK_FOR_ALARM_EVERY).await;
     }
+}
+
+/// Closes a connection that has been replaced: lapin may keep it open after its last handle is gone (4.12).
+fn close_when_unused(connection: Arc<dyn Connection>) {
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    tokio::spawn(async move {
+        while Arc::strong_count(&connection) > 1 && connection.is_open() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        // The last user's channel may still be closing; what was settled on it would be lost with the connection.
+        tokio::time::sleep(LOOK_EVERY).await;
+        let _ = timeout(CLOSE_LIMIT, connection.close("another connection has taken its place")).await;
+    });
 }
 
 const LOOK_FOR_ALARM_EVERY: Duration = Duration::from_millis(500);

@@ -18,7 +18,7 @@ use super::running_lane::{RunningLane, SendAnswer};
 use super::shared::{Shared, TRIALS};
 use super::trouble::CopyTrouble;
 use super::upkeep::keep;
-use crate::broker::connection::{Link, pause};
+use crate::broker::connection::{Link, pause, unblocked};
 use crate::broker::keeper::Keeper;
 use crate::broker::lane::Outgoing;
 use crate::broker::lane::cause::Trouble;
@@ -111,7 +111,7 @@ impl CopyPublisher {
         exchange: &Exchange,
         copy: &Arc<Outgoing>,
         way: Way,
-        in_trouble: &mut CopyTrouble,
+        in_trouble: &mut CopyTrouble<'_>,
     ) -> Result<(), SendError> {
         let Admission { connection, lane, has_own_lane, guards } = self.admit(exchange, way).await?;
         let (sent_at, answer) = (connection.note_send(), lane.send(copy.clone()));
@@ -145,7 +145,7 @@ impl CopyPublisher {
         loop {
             let connection = self.0.connected().await;
             exchange.ready().await;
-            connection.unblocked().await;
+            unblocked(&*connection.connection).await;
             let is_alone = way == Way::NothingBeside;
             // A copy that is sent alone need not take the turn from the others.
             let finds_out = if is_alone { None } else { exchange.find_out().await };
@@ -192,7 +192,7 @@ async fn answer_to<T>(
     connection: &Arc<PublishingConnection>,
     mut answer: oneshot::Receiver<SendAnswer>,
     guards: T,
-    in_trouble: &mut CopyTrouble,
+    in_trouble: &mut CopyTrouble<'_>,
 ) -> Option<SendAnswer> {
     let (mut guards, mut may_still_break) = (Some(guards), pin!(connection.unblocked_for(USUAL_ANSWER_TIME)));
     loop {

@@ -15,7 +15,7 @@ use crate::clock;
 /// An exchange. It has a lane of its own, so a 403 or 404 that closes the lane is about this exchange.
 pub(super) struct Exchange {
     pub(super) name: String,
-    pub(super) troubles: Arc<Troubles>,
+    pub(super) troubles: Troubles,
     lane: Mutex<Option<RunningLane>>,
     state: watch::Sender<State>,
     /// Held by the copy that finds out whether the exchange takes copies again.

@@ -13,9 +13,8 @@ use tokio::sync::watch;
 
 use super::retries::Suspicion;
 use crate::broker::client::Connection;
-use crate::broker::connection::unblocked;
 use crate::broker::lane;
-use crate::broker::lane::cause::Cause;
+use crate::broker::lane::cause::{Blame, Cause};
 use crate::clock;
 use crate::lock::lock;
 
@@ -90,7 +89,9 @@ impl PublishingConnection {
                     Some(_) => {}
                     None => self.end(Cause::of(ENDED)),
                 },
-                () = tokio::time::sleep(NEWS_LIMIT), if !is_open => self.end(Cause::of(ENDED)),
+                () = tokio::time::sleep(NEWS_LIMIT) => if !is_open {
+                    self.end(Cause::of(ENDED));
+                },
             }
         }
     }
@@ -129,7 +130,9 @@ impl PublishingConnection {
 
     /// A lane of it has ended for this reason: returns the end of the connection instead, if that is why.
     pub(super) async fn end_of_lane(&self, cause: Cause) -> Result<Cause, Cause> {
-        if !self.is_over() || cause.is_of_channel() {
+        // lapin tells those who wait for results that the connection has ended before the connection itself says so.
+        let is_over = self.is_over() || cause.blame() == Blame::Copy;
+        if !is_over || cause.is_of_channel() {
             return Ok(cause);
         }
         // The event that says why comes soon after, if not before.
@@ -170,12 +173,6 @@ impl PublishingConnection {
             // A broker that refuses a channel is alive, too.
             let _ = connection.answer("no confirm and no answer in time", connection.connection.open_channel()).await;
         });
-    }
-
-    /// Returns once the broker does not block the connection. Read from the connection and not remembered from events, so that nothing is
-    /// missed that happened before anybody listened.
-    pub(super) async fn unblocked(&self) {
-        unblocked(&*self.connection).await;
     }
 
     /// Returns once the broker has not blocked the connection for about this long. While it does, it reads nothing, and after that it first has to read

@@ -126,8 +126,9 @@ impl Retries {
 
     fn after_disconnect(&mut self, blame: Blame, suspicion: Suspicion) -> Verdict {
         let (next, trouble) = match (suspicion, self.way, blame) {
-            // Something other than reading a copy may take longer, so it is not known which copy it was. The pause bounds how often that happens.
-            (Suspicion::Unlikely, _, Blame::Unknown) => (self.after_pause(Way::OwnLane), None),
+            // Something other than reading a copy may take longer, or the copy may have come late to the broker, so it is not known which copy it
+            // was. The pause bounds how often that happens.
+            (Suspicion::Unlikely, _, Blame::Unknown | Blame::Copy) => (self.after_pause(Way::OwnLane), None),
             // It had its time with nothing beside it.
             (Suspicion::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), None),
             (Suspicion::Unlikely, ..) | (_, _, Blame::Nobody | Blame::Exchange(_)) => (Next::Again, None),
@@ -249,7 +250,6 @@ mod tests {
             for (code, suspicion, expected) in [
                 (Some(501), Likely, Way::NothingBeside),
                 (Some(501), Possible, Way::NothingBeside),
-                (Some(501), Unlikely, way),
                 (Some(541), Likely, Way::NothingBeside),
                 (Some(320), Likely, way),
                 (None, Likely, way),
@@ -257,9 +257,14 @@ mod tests {
                 let (verdict, way) = after(way, &error(code, suspicion));
                 assert_eq!((verdict.next, way), (Next::Again, expected), "{code:?} {suspicion:?}");
             }
-            let paused = Next::AfterPause { tries: 0 };
-            let (verdict, way) = after(way, &error(Some(541), Unlikely));
-            assert_eq!((verdict.next, way), (paused, Way::OwnLane), "something else may take longer");
+            for code in [501, 541] {
+                let (verdict, way) = after(way, &error(Some(code), Unlikely));
+                assert_eq!(
+                    (verdict.next, way),
+                    (Next::AfterPause { tries: 0 }, Way::OwnLane),
+                    "it may have come late: {code}"
+                );
+            }
         }
     }
 
@@ -270,7 +275,6 @@ mod tests {
         let again = |way| (Verdict { next: Next::Again, trouble: None, takes_none: false }, way);
         assert_eq!(after(Way::NothingBeside, &error(320, Likely)), again(Way::NothingBeside));
         assert_eq!(after(Way::NothingBeside, &error(320, Unlikely)), again(Way::OwnLane));
-        assert_eq!(after(Way::NothingBeside, &error(501, Unlikely)), again(Way::OwnLane));
         for error in [error(501, Possible), error(541, Possible), error(541, Likely)] {
             let mut retries = in_way(Way::NothingBeside);
             for tries in 0..10 {

@@ -36,13 +36,13 @@ impl Shared {
     /// Returns a connection that copies can be sent on, as soon as there is one. The topology has been declared by then: an exchange without its
     /// bindings would send everything to the stray queue.
     pub(super) async fn connected(&self) -> Arc<PublishingConnection> {
-        type Present = Option<Arc<PublishingConnection>>;
-        let works = |present: &Present| present.as_ref().is_some_and(|connection| !connection.is_over());
-        let connection = self.connection.subscribe().wait_for(works).await.ok().and_then(|present| present.clone());
-        match connection {
-            Some(connection) => connection,
-            // The sender lives as long as `self`.
-            None => std::future::pending().await,
+        let mut present = self.connection.subscribe();
+        loop {
+            if let Some(connection) = present.borrow_and_update().clone().filter(|connection| !connection.is_over()) {
+                return connection;
+            }
+            // The sender is a field of `self`, so this is no error.
+            let _ = present.changed().await;
         }
     }
 

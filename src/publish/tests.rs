@@ -112,6 +112,7 @@ fn nature() -> impl Strategy<Value = Nature> {
 fn weather() -> impl Strategy<Value = Weather> {
     prop_oneof![
         Just(Weather::Drop),
+        Just(Weather::Vanish),
         span().prop_map(Weather::Away),
         span().prop_map(Weather::Block),
         span().prop_map(Weather::Hang),

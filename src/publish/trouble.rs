@@ -1,6 +1,6 @@
 //! The trouble that copies have with an exchange, and its log lines.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::broker::lane::cause::Trouble;
@@ -29,8 +29,8 @@ struct State {
 }
 
 impl Troubles {
-    pub(super) fn new(exchange: String) -> Arc<Self> {
-        Arc::new(Self { exchange, state: Mutex::default() })
+    pub(super) fn new(exchange: String) -> Self {
+        Self { exchange, state: Mutex::default() }
     }
 
     /// Logs it if the exchange has recovered.
@@ -44,14 +44,14 @@ impl Troubles {
 }
 
 /// Counts a copy as in trouble, from its first trouble until this is dropped.
-pub(super) struct CopyTrouble {
-    of: Arc<Troubles>,
+pub(super) struct CopyTrouble<'a> {
+    of: &'a Troubles,
     is_counted: bool,
 }
 
-impl CopyTrouble {
-    pub(super) fn new(of: &Arc<Troubles>) -> Self {
-        Self { of: of.clone(), is_counted: false }
+impl<'a> CopyTrouble<'a> {
+    pub(super) fn new(of: &'a Troubles) -> Self {
+        Self { of, is_counted: false }
     }
 
     /// Logs the trouble, if it is new for the exchange, and what the broker answered.
@@ -66,7 +66,7 @@ impl CopyTrouble {
     }
 }
 
-impl Drop for CopyTrouble {
+impl Drop for CopyTrouble<'_> {
     fn drop(&mut self) {
         if self.is_counted {
             let mut state = lock(&self.of.state);

@@ -5,8 +5,8 @@
 //! queue with its bindings, fails alone.
 
 mod declared;
-mod problems;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use lapin::types::ShortString;
 use tokio::sync::Mutex;
 
 use self::declared::Declared;
-use self::problems::Problems;
 use crate::broker::client::Connection;
 use crate::broker::connection::Link;
 use crate::broker::declare::Failure;
@@ -38,7 +37,8 @@ pub(crate) struct Keeper {
     shared: Topology,
     queues: Vec<Topology>,
     declared: Mutex<Declared<dyn Connection>>,
-    problems: StdMutex<Problems>,
+    /// The last error of each part that failed, so that each failure is reported once and not at each try.
+    problems: StdMutex<HashMap<String, String>>,
 }
 
 impl Keeper {
@@ -109,7 +109,7 @@ impl Keeper {
         for part in topology.part_names() {
             let failure = failures.iter().find(|failure| failure.part == part);
             let error = failure.map(|failure| failure.error.to_string());
-            match (problems.is_news(&part, error.as_deref()), error) {
+            match (is_news(&mut problems, &part, error.as_deref()), error) {
                 (true, Some(error)) => tracing::warn!(%error, "a part of the topology is missing or different"),
                 (true, None) => tracing::info!(%part, "a part of the topology is in place again"),
                 (false, _) => {}
@@ -164,6 +164,35 @@ impl Keeper {
             if let Ok(seen) = look_at(connection, &parked.name, self.link.answer_timeout()).await {
                 observe(&work.name, &parked.name, u64::from(seen.messages));
             }
+        }
+    }
+}
+
+/// A part was declared, or failed with this error. Returns whether that is to be logged.
+fn is_news(problems: &mut HashMap<String, String>, part: &str, error: Option<&str>) -> bool {
+    match error {
+        Some(error) => problems.insert(part.to_owned(), error.to_owned()).is_none_or(|before| before != error),
+        None => problems.remove(part).is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_news_once_and_again_when_it_changes_or_comes_back() {
+        let mut problems = HashMap::new();
+        for (error, is_news) in [
+            (None, false),
+            (Some("no permission"), true),
+            (Some("no permission"), false),
+            (Some("other arguments"), true),
+            (None, true),
+            (None, false),
+            (Some("no permission"), true),
+        ] {
+            assert_eq!(super::is_news(&mut problems, "queue", error), is_news, "{error:?}");
         }
     }
 }

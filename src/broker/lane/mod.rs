@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lapin::message::BasicReturnMessage;
-use lapin::types::FieldTable;
+use lapin::types::AMQPValue;
 use lapin::{BasicProperties, Confirmation, ErrorKind};
 
 use cause::Cause;
@@ -21,7 +21,7 @@ use super::channel::{is_replaced, open_confirming};
 use super::client::{Channel, Connection};
 use super::queued::queued;
 use crate::error::describe;
-use crate::wire::names::BYTES;
+use crate::wire::names::CHAIN_ID;
 
 /// A copy of a message, for as long as somebody waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +74,7 @@ fn reply(result: lapin::Result<Confirmation>) -> Reply<BasicReturnMessage> {
     }
 }
 
-/// The copies that a returned message may be: those with its content; failing that, those to its exchange; failing that, all.
+/// The copies that a returned message may be: those with its address, chain and body; failing that, those to its exchange; failing that, all.
 fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessage) -> Vec<CopyId> {
     let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
         let mut owners: Vec<_> = under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
@@ -86,7 +86,7 @@ fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessag
         is_to_its_exchange(copy)
             && copy.routing_key == message.routing_key
             && copy.body == message.data
-            && without_originals(copy.properties()) == without_originals(message.properties.clone())
+            && chain_id(&copy.properties()) == chain_id(&message.properties)
     };
     [having(&is_it), having(&is_to_its_exchange)]
         .into_iter()
@@ -94,12 +94,9 @@ fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessag
         .unwrap_or_else(|| having(&|_| true))
 }
 
-/// The connection writes that header anew, so a returned one may say the same in other words.
-fn without_originals(properties: BasicProperties) -> BasicProperties {
-    let Some(headers) = properties.headers() else { return properties };
-    let mut headers = headers.inner().clone();
-    headers.remove(BYTES);
-    properties.with_headers(FieldTable::from(headers))
+/// Not all properties are compared: a number that is none is not even equal to itself.
+fn chain_id(properties: &BasicProperties) -> Option<&AMQPValue> {
+    properties.headers().as_ref()?.inner().get(CHAIN_ID)
 }
 
 async fn publish(channel: &dyn Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {

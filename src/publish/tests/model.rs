@@ -54,6 +54,8 @@ pub(super) enum Nature {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Weather {
     Drop,
+    /// The connection ends, and no event says so.
+    Vanish,
     /// No connection can be made for so long, and the present one is dropped.
     Away(u64),
     /// An alarm: nothing that is sent is read for so long.
@@ -253,6 +255,7 @@ impl Broker {
             }
             Change::Weather(weather) => match weather {
                 Weather::Drop => state.closes(reset()),
+                Weather::Vanish => state.vanishes(reset()),
                 Weather::Away(span) => {
                     state.away_until = now + millis(span);
                     state.closes(reset());
@@ -273,9 +276,16 @@ enum Change {
 impl State {
     /// The connection ends: its event is sent, then its requests fail.
     fn closes(&mut self, error: lapin::Error) {
+        if let Some(line) = &self.connection {
+            let _ = line.events.send(Event::Error(error.clone()));
+        }
+        self.vanishes(error);
+    }
+
+    /// The same without an event.
+    fn vanishes(&mut self, error: lapin::Error) {
         if let Some(line) = self.connection.take() {
             self.excuse_all();
-            let _ = line.events.send(Event::Error(error.clone()));
             line.closes(error);
         }
     }
