@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Fuse};
+use futures_util::future::{BoxFuture, Fuse, try_join};
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::broker::connection::Link;
@@ -52,8 +52,9 @@ use crate::topology::{self, Names};
 /// # Errors
 ///
 /// Awaiting it fails when it has no consumer, when the settings contradict themselves, when a queue has two handlers, when the broker refuses the login or cannot
-/// be reached within `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. A connection that is
-/// lost later is not an error: the service reconnects.
+/// be reached within `broker.startup_timeout`, or when a queue cannot be declared or consumed as the settings say. If only the permission
+/// to read a queue is missing, the service goes on trying, and its [status](Self::status) says why. A connection that is lost later is not an error:
+/// the service reconnects.
 #[must_use = "nothing is consumed until it is awaited"]
 pub struct Service {
     /// An error is returned when the service is awaited.
@@ -184,7 +185,10 @@ impl Service {
             keeper.watch(&stray, |depth| instruments.stray(&namespace, depth), observe_parked).await;
         });
         background.spawn(log_counts(failure_logs.clone()));
-        let ended = supervise(&mut workers, publishing_task, &shutdown, &mut requested, &intake, &summary).await;
+        let timer = AbortOnDropHandle::new(tokio::spawn(intake.clone().keep_time()));
+        let ended =
+            supervise(&mut workers, try_join(publishing_task, timer), &shutdown, &mut requested, &intake, &summary)
+                .await;
         background.shutdown().await;
         failure_logs.iter().for_each(|log| log.log(Duration::ZERO));
         drop(aborted);
@@ -227,13 +231,13 @@ fn plan(resolved: &Resolved, consumers: Vec<AnyConsumer>) -> Result<Vec<Plan>, E
 /// tasks it would hang.
 async fn supervise(
     workers: &mut JoinSet<Result<(), Error>>,
-    publishing_task: AbortOnDropHandle<()>,
+    tasks: impl Future<Output = Result<((), ()), JoinError>> + Unpin,
     shutdown: &Shutdown,
     requested: &mut Fuse<BoxFuture<'static, ()>>,
     intake: &Intake,
     summary: &LiveSummary,
 ) -> Result<(), Error> {
-    let mut publishing_task = publishing_task.fuse();
+    let mut tasks = tasks.fuse();
     let mut ended = Ok(());
     loop {
         tokio::select! {
@@ -253,12 +257,17 @@ async fn supervise(
                     shutdown.request();
                     ended = ended.and(Err(error));
                 }
-                Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+                Some(Err(error)) => resume_panic(error),
             },
-            Err(error) = &mut publishing_task => if let Ok(panic) = error.try_into_panic() {
-                std::panic::resume_unwind(panic);
-            },
+            Err(error) = &mut tasks => resume_panic(error),
         }
+    }
+}
+
+/// A task that the end of the runtime has cancelled did not panic.
+fn resume_panic(error: JoinError) {
+    if let Ok(panic) = error.try_into_panic() {
+        std::panic::resume_unwind(panic);
     }
 }
 
@@ -275,6 +284,15 @@ mod tests {
         let shutdown = Shutdown::new(std::time::Duration::from_secs(30));
         let (intake, _) = Intake::new(shutdown.clone(), []);
         let mut never = std::future::pending().boxed().fuse();
-        let _ = supervise(&mut workers, publishing_task, &shutdown, &mut never, &intake, &LiveSummary::default()).await;
+        let timer = AbortOnDropHandle::new(tokio::spawn(intake.clone().keep_time()));
+        let _ = supervise(
+            &mut workers,
+            try_join(publishing_task, timer),
+            &shutdown,
+            &mut never,
+            &intake,
+            &LiveSummary::default(),
+        )
+        .await;
     }
 }

@@ -13,7 +13,7 @@ use crate::clock;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settler::Settler;
-use crate::consume::unacked::{Held, Unacked};
+use crate::consume::unacked::Unacked;
 use crate::failure::Failure;
 use crate::handler::HandlerFuture;
 use crate::message::Delivery;
@@ -55,27 +55,29 @@ pub(crate) struct ComesAgain {
     pub(crate) is_counted: bool,
 }
 
-/// The flow of one message. Returns a delivery that stays in this process until its next attempt. Its slot is not told that the handler has
-/// ended: another handler could start before the delivery is held.
-pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Option<Held> {
-    let attempt = match unacked.unanswered {
-        // Boxed, because it is rare and the task of a delivery should stay small.
-        Some(unanswered) => Box::pin(Attempt::open_unanswered(unacked, unanswered)).await,
-        None => Attempt::open(unacked),
-    };
+/// The flow of one message. Returns a delivery that stays in this process, and when its next attempt may begin. Its slot is not told that the
+/// handler has ended: another handler could start before the delivery is held.
+pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Option<(Unacked, Instant)> {
+    let is_suspicious = unacked.unanswered.is_some();
+    let attempt = Attempt::open(unacked).await;
     let decided = attempt.run().await;
     if decided.is_hold() {
         return Some(attempt.hold(decided));
     }
     slot.handler_ended(attempt.comes_again(decided.decision));
-    attempt.carry_out(decided, slot).await;
+    attempt.carry_out(&decided, slot).await;
+    if is_suspicious {
+        // Its slot stays taken until then, because the next suspect may kill the process.
+        Box::pin(attempt.settler.is_read()).await;
+    }
     None
 }
 
 /// What was decided and when, and the failure that led to it. A wait begins at that time, so it is as long as it was decided to be.
 struct Decided {
     decision: Decision,
-    failure: Option<Failure>,
+    /// Boxed, because the task of a delivery should stay small.
+    failure: Option<Box<Failure>>,
     at: SystemTime,
 }
 
@@ -87,21 +89,20 @@ impl Decided {
 }
 
 impl Attempt {
-    /// Continues the chain's trace.
-    fn open(mut unacked: Unacked) -> Self {
-        let chain = Self::continue_chain(&mut unacked);
-        Self::begin(unacked, chain)
-    }
-
-    /// The same for a delivery that may kill its process, as it may have done this often before: exports what is known first.
-    async fn open_unanswered(mut unacked: Unacked, unanswered: u32) -> Self {
+    /// Continues the chain's trace. For a delivery that may kill its process, as it may have done often before, exports what is known first.
+    async fn open(mut unacked: Unacked) -> Self {
+        let is_held = unacked.chain.is_some();
         let mut chain = Self::continue_chain(&mut unacked);
-        let context = &unacked.context;
-        let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
-        if context.tracer.came_back(&mut chain, &unacked.delivery, CameBack { unanswered, limit }) {
-            flush::at_once().await;
+        let Unacked { context, delivery, received, settler, in_flight, unanswered, .. } = unacked;
+        if let Some(unanswered) = unanswered.filter(|_| !is_held) {
+            let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
+            if context.tracer.came_back(&mut chain, &delivery, CameBack { unanswered, limit }) {
+                // Boxed, because it is rare and the task of a delivery should stay small.
+                Box::pin(flush::at_once()).await;
+            }
         }
-        Self::begin(unacked, chain)
+        let span = context.tracer.process(&chain, &delivery);
+        Self { context, delivery, settler, chain, span, received, in_flight }
     }
 
     /// The delivery's chain. For a message that has just returned from a wait, records the wait and how late it ended.
@@ -120,12 +121,6 @@ impl Attempt {
             }
         }
         chain
-    }
-
-    fn begin(unacked: Unacked, chain: Box<Chain>) -> Self {
-        let Unacked { context, delivery, received, settler, in_flight, .. } = unacked;
-        let span = context.tracer.process(&chain, &delivery);
-        Self { context, delivery, settler, chain, span, received, in_flight }
     }
 
     /// The chain of a delivery, from its headers.
@@ -184,7 +179,7 @@ impl Attempt {
             let (queue, chain) = (&self.context.config.queue, &*self.chain.id);
             tracing::error!(%queue, chain, "the message's headers fill a frame, so it cannot be requeued; parking it");
         }
-        Decided { decision, failure, at }
+        Decided { decision, failure: failure.map(Box::new), at }
     }
 
     /// What bounds how this delivery may wait or come again. The wall clock may have jumped since the delivery arrived, so its age is not
@@ -219,8 +214,8 @@ impl Attempt {
     }
 
     /// Keeps the delivery for its next attempt, with what this process knows of the chain.
-    fn hold(self, Decided { decision, failure, at }: Decided) -> Held {
-        let (since, failure) = (Timestamp::from(at), failure.as_ref());
+    fn hold(self, Decided { decision, failure, at }: Decided) -> (Unacked, Instant) {
+        let (since, failure) = (Timestamp::from(at), failure.as_deref());
         let outcome = Outcome::of(decision, since);
         self.span.end(outcome, failure, at);
         self.account(Ok(outcome), failure);
@@ -233,18 +228,19 @@ impl Attempt {
         let due = Instant::now() + outcome.delay().unwrap_or_default();
         let delivery = Arc::new(Delivery { ledger, ..Arc::unwrap_or_clone(delivery) });
         let chain = Some(Box::new(chain.next(span.context(), wait.is_some())));
-        Held { unacked: Unacked { context, delivery, received, settler, in_flight, chain, unanswered: None }, due }
+        (Unacked { context, delivery, received, settler, in_flight, chain, unanswered: None }, due)
     }
 
     /// Writes the copy that the decision needs, settles, and accounts for the outcome.
-    async fn carry_out(&self, Decided { decision, failure, at }: Decided, slot: &(impl Slot + Sync)) {
-        let (outcome, copy) = self.prepare_copy(decision, failure.as_ref(), Timestamp::from(at));
-        self.span.end(outcome, failure.as_ref(), at);
+    async fn carry_out(&self, decided: &Decided, slot: &(impl Slot + Sync)) {
+        let (decision, failure, at) = (decided.decision, decided.failure.as_deref(), decided.at);
+        let (outcome, copy) = self.prepare_copy(decision, failure, Timestamp::from(at));
+        self.span.end(outcome, failure, at);
         if outcome == Outcome::Requeue {
             self.context.tracer.requeued(&self.chain);
         }
         let settled = self.settle(outcome, copy, slot).await;
-        self.account(settled, failure.as_ref());
+        self.account(settled, failure);
     }
 
     fn policy(&self) -> &crate::RetryPolicy {

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::time::sleep_until;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::clock;
 use crate::consume::attempt::{ComesAgain, Slot, attempt};
 use crate::consume::inbox::{Inbox, QueueIndex, Rules, Ticket};
-use crate::consume::unacked::{Held, Unacked};
+use crate::consume::unacked::Unacked;
 use crate::lock::lock;
 use crate::random::random;
 use crate::shutdown::Shutdown;
@@ -23,8 +24,12 @@ pub(crate) struct Intake {
     windows: Vec<watch::Sender<u16>>,
     /// Whether settling a delivery of the queue has to wait.
     settling_waits: Vec<watch::Sender<bool>>,
+    /// Whether a delivery of the queue has waited too long for a handler.
+    late: Vec<watch::Sender<bool>>,
     /// How many slots of each queue are taken.
     running: Vec<watch::Sender<usize>>,
+    /// When [`keep_time`](Self::keep_time) looks at the inbox next, at the latest.
+    look_at: watch::Sender<Option<Instant>>,
     shutdown: Shutdown,
     /// The runtime ended before the service did: it drops handlers instead of running them.
     has_lost_runtime: AtomicBool,
@@ -39,12 +44,13 @@ impl Intake {
         let now = clock::now();
         // The first queue's turn begins here, so that it ends by itself even if that queue's consumer cannot start.
         inbox.pass_time(now);
-        let windows = queues.iter().map(|queue| watch::Sender::new(inbox.window(*queue, now))).collect();
         let intake = Self {
-            inbox: Mutex::new(inbox),
-            windows,
+            windows: queues.iter().map(|queue| watch::Sender::new(inbox.window(*queue, now))).collect(),
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
+            late: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             running: queues.iter().map(|_| watch::Sender::new(0)).collect(),
+            look_at: watch::Sender::new(inbox.wake_at(now)),
+            inbox: Mutex::new(inbox),
             shutdown,
             has_lost_runtime: AtomicBool::new(false),
             aborted: CancellationToken::new(),
@@ -62,6 +68,11 @@ impl Intake {
         self.settling_waits[queue.position()].subscribe()
     }
 
+    /// Whether a delivery of the queue has waited too long for a handler, as it changes.
+    pub(crate) fn late(&self, queue: QueueIndex) -> watch::Receiver<bool> {
+        self.late[queue.position()].subscribe()
+    }
+
     /// The queue's subscriptions are to end: when to ask again, or `None` if they may be cancelled now. Until their end is
     /// [reported](Self::subscribed), nothing of the queue is settled.
     pub(crate) fn ends_at(self: &Arc<Self>, queue: QueueIndex) -> Option<Instant> {
@@ -70,7 +81,7 @@ impl Intake {
 
     /// Records the prefetch of the queue's subscriptions; 0 if there are none.
     pub(crate) fn subscribed(self: &Arc<Self>, queue: QueueIndex, prefetch: u16) {
-        self.change_and_look_again(|inbox, now| inbox.subscribed(queue, prefetch, now));
+        self.change(|inbox, now| inbox.subscribed(queue, prefetch, now));
     }
 
     pub(crate) fn arrive(self: &Arc<Self>, queue: QueueIndex, deliveries: Vec<Unacked>) {
@@ -84,12 +95,7 @@ impl Intake {
     /// The queue's channel is gone: what has not started is dropped, and what is running keeps its slot until its handler ends.
     /// `is_by_delivery`: a delivery has ended the connection, and comes again.
     pub(crate) fn lost(self: &Arc<Self>, queue: QueueIndex, is_by_delivery: bool) {
-        self.change(|inbox, _| {
-            inbox.lost(queue);
-            if is_by_delivery {
-                inbox.forget_proof();
-            }
-        });
+        self.change(|inbox, _| inbox.lost(queue, is_by_delivery));
     }
 
     /// Deliveries that have waited too long for a handler, and should go back to the queue.
@@ -102,24 +108,21 @@ impl Intake {
         lock(&self.inbox).is_stuck(queue, clock::now())
     }
 
-    /// When to call [`tick`](Self::tick) if nothing else happens.
-    pub(crate) fn wake_at(&self) -> Option<Instant> {
-        lock(&self.inbox).wake_at(clock::now())
-    }
-
-    /// Time has passed: starts the handlers and opens the windows that this allows.
-    pub(crate) fn tick(self: &Arc<Self>) {
-        self.change(|_, _| ());
-    }
-
-    /// The same at this time, even if no session looks.
-    fn tick_at(self: &Arc<Self>, at: Instant) {
-        let intake = self.clone();
-        tokio::spawn(async move {
-            if intake.aborted.run_until_cancelled(tokio::time::sleep_until(at.into())).await.is_some() {
-                intake.tick();
+    /// Starts the handlers and opens the windows that time alone allows, until it is dropped.
+    pub(crate) async fn keep_time(self: Arc<Self>) {
+        let mut planned = self.look_at.subscribe();
+        loop {
+            let look_at = *planned.borrow_and_update();
+            tokio::select! {
+                biased;
+                // The sender is a field of `self`, so this is no error.
+                _ = planned.changed() => {}
+                () = sleep_until(look_at.unwrap_or_else(clock::now).into()), if look_at.is_some() => {
+                    self.look_at.send_replace(None);
+                    self.change(|_, _| ());
+                }
             }
-        });
+        }
     }
 
     /// Whether no further handler may start. This does not depend on the sessions: one that waits for the broker notices a shutdown late.
@@ -148,11 +151,6 @@ impl Intake {
         let _ = self.running[queue.position()].subscribe().wait_for(|running| *running == 0).await;
     }
 
-    /// Whether all that an ordered queue holds should go back before the broker takes a part of it.
-    pub(crate) fn is_overdue(&self, queue: QueueIndex) -> bool {
-        lock(&self.inbox).is_overdue(queue, clock::now())
-    }
-
     /// No delivery of the queue waits for a handler for longer than this from now on.
     pub(crate) fn limit_start(self: &Arc<Self>, queue: QueueIndex, limit: Duration) {
         self.change(|inbox, _| inbox.limit_start(queue, limit));
@@ -163,18 +161,16 @@ impl Intake {
         self.aborted.clone().drop_guard()
     }
 
-    /// Changes the inbox, then starts the handlers that may start and publishes what sessions and settlements have to know. All of it
-    /// follows from the inbox alone.
+    /// Changes the inbox, then starts the handlers that may start, unless the service is stopping, and publishes what sessions and settlements
+    /// have to know. That follows from the inbox alone.
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
         let now = clock::now();
         let mut inbox = lock(&self.inbox);
         let result = change(&mut inbox, now);
         let mut started = Vec::new();
         if !self.is_stopping() {
-            while let Some((_, ticket, mut unacked)) = inbox.start(now) {
-                if unacked.chain.is_none() {
-                    unacked.unanswered = inbox.unanswered(&ticket);
-                }
+            while let Some((ticket, mut unacked)) = inbox.start(now) {
+                unacked.unanswered = inbox.unanswered(&ticket);
                 started.push((ticket, unacked));
             }
         }
@@ -182,8 +178,18 @@ impl Intake {
             let queue = QueueIndex::at(position);
             set_if_changed(&self.windows[position], inbox.window(queue, now));
             set_if_changed(&self.settling_waits[position], inbox.is_ending(queue));
+            set_if_changed(&self.late[position], inbox.has_late(queue, now));
             set_if_changed(&self.running[position], inbox.running(queue));
         }
+        let wake_at = inbox.wake_at(now);
+        // A later time is found when the earlier one has come.
+        self.look_at.send_if_modified(|look_at| {
+            let is_sooner = wake_at.is_some_and(|at| look_at.is_none_or(|look_at| at < look_at));
+            if is_sooner {
+                *look_at = wake_at;
+            }
+            is_sooner
+        });
         drop(inbox);
         for (ticket, unacked) in started {
             // A handler of an ordered queue ends with its channel: the message may already be with another process, and so may those
@@ -194,19 +200,6 @@ impl Intake {
             tokio::spawn(run(unacked, slot, aborted));
         }
         result
-    }
-
-    /// As [`change`](Self::change), and looks again when the next suspect may start. Not for the end of a handler: its delivery is not settled
-    /// yet, and would be charged once more if the next suspect killed the process before.
-    fn change_and_look_again(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant)) {
-        let quiet_until = self.change(|inbox, now| {
-            change(inbox, now);
-            inbox.quiet_until()
-        });
-        if let Some(until) = quiet_until {
-            // No session would notice: while suspects wait, the windows stay closed.
-            self.tick_at(until);
-        }
     }
 }
 
@@ -230,8 +223,8 @@ async fn run(unacked: Unacked, mut slot: TakenSlot, aborted: CancellationToken) 
         held = attempt(unacked, &slot) => held,
         () = aborted.cancelled() => None,
     };
-    if let Some(held) = held {
-        slot.hold(held);
+    if let Some((unacked, due)) = held {
+        slot.hold(unacked, due.into_std());
     }
 }
 
@@ -257,22 +250,14 @@ impl Slot for TakenSlot {
 }
 
 impl TakenSlot {
-    /// The delivery is held until its next attempt. A service that is stopping makes none: what it holds goes back in [`Intake::drain`], and
-    /// what ends after that goes back here.
-    fn hold(mut self, Held { unacked, due }: Held) {
-        let (intake, due) = (&self.intake, due.into_std());
-        let mut unheld = Some(unacked);
-        intake.change_and_look_again(|inbox, now| {
-            let is_drained = self.ticket.as_ref().is_some_and(|ticket| inbox.is_drained(ticket));
-            if !is_drained && let (Some(ticket), Some(unacked)) = (self.ticket.take(), unheld.take()) {
-                // This returns it if its channel is gone; the broker then has it again anyway.
-                inbox.hold(ticket, unacked, due, now);
-            }
-        });
-        match unheld {
-            // Its slot stays taken until `self` is dropped, so the end of the session waits for this.
-            Some(unacked) => hand_back_last(&unacked),
-            None => intake.tick_at(due),
+    /// The delivery is held until its next attempt. A stopping service makes no further attempts: [`Intake::drain`] takes out what is held
+    /// by then, and a delivery whose handler ends later is handed back here.
+    fn hold(mut self, unacked: Unacked, due: Instant) {
+        let Some(ticket) = self.ticket.take() else { return };
+        if let Some((ticket, unacked)) = self.intake.change(|inbox, now| inbox.hold(ticket, unacked, due, now)) {
+            hand_back_last(&unacked);
+            // Its slot is free from now on, because the end of the session waits for this.
+            self.ticket = Some(ticket);
         }
     }
 }
@@ -300,7 +285,7 @@ impl Drop for TakenSlot {
             self.intake.has_lost_runtime.store(true, Ordering::Relaxed);
         }
         if let Some(ticket) = self.ticket.take() {
-            self.intake.change_and_look_again(|inbox, now| inbox.finish(ticket, now));
+            self.intake.change(|inbox, now| inbox.finish(ticket, now));
         }
     }
 }

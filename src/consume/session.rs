@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use lapin::message::Delivery as Incoming;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use leader::check_leader;
 use subscriptions::Subscriptions;
@@ -48,8 +48,8 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// After the broker has taken messages back, waits until it takes copies again. During an alarm nothing can be copied, so everything would
-    /// stay held, and be taken back again. No longer than the ack timeout, because an alarm may last until this queue is consumed.
+    /// After the broker has taken messages back, waits until it takes copies again. During an alarm nothing can be copied, so new deliveries would
+    /// only be taken back, too. Waits no longer than the ack timeout, because the messages of this queue may have caused the alarm.
     pub(crate) async fn wait_out_alarm(&self) {
         let limit = self.ack_timeout.settle_limit();
         let publishing = &self.context.publishing;
@@ -76,8 +76,8 @@ pub(crate) struct Session<'a> {
     arrived: Vec<Incoming>,
     /// Whether anything was delivered.
     pub(crate) has_taken: bool,
-    /// When to look next at what is due, at the earliest.
-    look_at: Instant,
+    /// Whether a delivery has waited too long for a handler.
+    late: watch::Receiver<bool>,
     /// Whether it was reported that the queue is consumed.
     is_consuming: bool,
     /// Whether it ever was.
@@ -86,7 +86,6 @@ pub(crate) struct Session<'a> {
     pub(crate) is_taken_back: bool,
     /// Cancelled when the session ends, or its channel is gone.
     ended: CancellationToken,
-    _ended_when_dropped: DropGuard,
 }
 
 /// How often a channel without a subscription is checked: nothing else notices its end.
@@ -94,9 +93,6 @@ const CHECK_CHANNEL_EVERY: Duration = Duration::from_millis(500);
 
 /// Room for this many deliveries is kept.
 const ARRIVED_KEPT: usize = 1_000;
-
-/// What is due may concern another queue, so a session does not ask again at once.
-const SOONEST_WAKE: Duration = Duration::from_millis(50);
 
 impl<'a> Session<'a> {
     /// Declares what the queue needs, checks that its leader answers, and opens a channel.
@@ -115,11 +111,10 @@ impl<'a> Session<'a> {
             window: queue.intake.window(queue.index),
             arrived: Vec::new(),
             has_taken: false,
-            look_at: Instant::now(),
+            late: queue.intake.late(queue.index),
             is_consuming: false,
             has_consumed: false,
             is_taken_back: false,
-            _ended_when_dropped: ended.clone().drop_guard(),
             ended,
         })
     }
@@ -164,37 +159,21 @@ impl<'a> Session<'a> {
             (self.is_consuming, self.has_consumed) = (true, true);
             self.queue.context.consuming();
         }
-        let now = Instant::now();
         let is_unsubscribed = self.subscriptions.streams.is_empty();
         if is_unsubscribed {
             // Before whatever else happens, because that may happen without end.
             self.check_channel()?;
         }
-        let wake_at = self.queue.intake.wake_at().map(|at| Instant::from_std(at).max(self.look_at));
-        if wake_at.is_some_and(|at| at <= now) {
-            // First, because deliveries may come without end.
-            return self.look().await;
-        }
         tokio::select! {
             biased;
             () = self.queue.shutdown.requested() => Ok(()),
-            item = self.subscriptions.next() => self.take(item).await,
+            // Before deliveries, because these may come without end.
+            () = until_late(&mut self.late) => self.hand_back_late().await,
+            item = self.subscriptions.next() => if self.receive(item)? { self.cancelled().await } else { Ok(()) },
             // An error means that the intake is gone, and with it the service.
             _ = self.window.changed() => Ok(()),
-            () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => self.look().await,
             () = tokio::time::sleep(CHECK_CHANNEL_EVERY), if is_unsubscribed => Ok(()),
         }
-    }
-
-    /// Looks at what is due.
-    async fn look(&mut self) -> Result<(), Error> {
-        self.look_at = Instant::now() + SOONEST_WAKE;
-        self.hand_back_late().await
-    }
-
-    /// Takes a delivery, and all others that have arrived by now. If the broker has ended a subscription, subscribes again.
-    async fn take(&mut self, first: Option<lapin::Result<Incoming>>) -> Result<(), Error> {
-        if self.receive(first)? { self.cancelled().await } else { Ok(()) }
     }
 
     /// Takes a delivery, and all others that have arrived by now. Returns whether the broker has ended a subscription.
@@ -246,9 +225,11 @@ impl<'a> Session<'a> {
 
     /// Hands back what has waited too long, after the window has become narrower.
     async fn hand_back_late(&mut self) -> Result<(), Error> {
-        self.queue.intake.tick();
         self.resize().await?;
-        if self.queue.intake.is_overdue(self.queue.index) {
+        if !*self.late.borrow() {
+            return Ok(());
+        }
+        if self.is_ordered() {
             self.is_taken_back = true;
             let problem = "a message was held for nearly as long as the broker's consumer_timeout; closing the channel, to give back \
                            all in its order";
@@ -278,4 +259,9 @@ impl<'a> Session<'a> {
     fn name(&self) -> &str {
         &self.queue.context.config.queue
     }
+}
+
+/// Returns once a delivery has waited too long for a handler.
+async fn until_late(late: &mut watch::Receiver<bool>) {
+    let _ = late.wait_for(|is_late| *is_late).await;
 }

@@ -33,8 +33,8 @@ impl Attempt {
         slot: &(impl Slot + Sync),
     ) -> Result<Outcome, GivenUp> {
         let has_copy = copy.is_some();
-        // An ending subscription must stay full, or the broker sends more to it. Before the copy too: a copy whose original is not settled
-        // soon may become a duplicate.
+        // While a subscription is ending, a settlement would make room for more deliveries. Before the copy, too: if the ack comes long after it,
+        // a crash leaves a duplicate.
         self.context.settleable().await;
         if let Some(copy) = copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.
@@ -103,7 +103,7 @@ impl Attempt {
         published
     }
 
-    /// Returns when the confirm of a copy is not awaited any longer: never, if the delivery would stay unsettled all the same.
+    /// Returns when it is time to give the copy up: never, if the delivery would then stay unsettled.
     async fn until_copy_deadline(&self, outcome: Outcome) {
         if self.without_copy(GivenUp::Late, outcome) == Uncopied::Stay {
             return std::future::pending().await;

@@ -20,7 +20,7 @@ pub(crate) struct Settler {
     /// Cancelled when the session ends, or its channel is gone. No copy may be sent any more. What was settled before may still be written.
     pub(crate) session_ended: CancellationToken,
     pub(crate) arrived: Instant,
-    /// How long after its arrival it must be settled: soon after that the broker takes it back, if its ack timeout is what was known then.
+    /// How long after its arrival it must be settled. The broker takes it back soon after that, by the ack timeout that was known then.
     pub(crate) settle_limit: Duration,
     /// Sent at once instead of being collected: the next crash may park the message.
     pub(crate) is_urgent: bool,
@@ -32,15 +32,20 @@ impl Settler {
         self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how, self.is_urgent))
     }
 
-    /// Returns once the broker does not bring back any more what was settled, whatever closes the channel. False if the channel was closed
-    /// before.
-    pub(crate) async fn is_carried_out(&self) -> bool {
+    /// Returns once the broker has read what was settled. False if the channel was closed before.
+    pub(crate) async fn is_read(&self) -> bool {
         let Some(channel) = self.channel.upgrade() else { return false };
         let answered = channel.round_trip();
         drop(channel);
-        let is_answered = answered.await.is_ok();
+        answered.await.is_ok()
+    }
+
+    /// Waits until the settlement is final: nothing that closes the channel brings the message back any more. False if the channel was closed
+    /// before.
+    pub(crate) async fn is_carried_out(&self) -> bool {
+        let is_read = self.is_read().await;
         tokio::time::sleep(CLOSE_DELAY).await;
-        is_answered
+        is_read
     }
 
     /// Whether the channel is gone, so that the broker has the message again, or will have it soon.
@@ -53,7 +58,7 @@ impl Settler {
 /// right after them (4.3; 50 ms were enough).
 pub(crate) const CLOSE_DELAY: Duration = Duration::from_millis(200);
 
-/// So many settlements are not collected for longer, whatever else the runtime does.
+/// When so many settlements are collected, they are sent at once.
 const MOST_COLLECTED: usize = 64;
 
 /// A channel, and which of its deliveries are settled. Settlements are collected briefly, so that one ack can stand for several, and

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use crate::broker::acks::Settlement;
 use crate::consume::context::{InFlight, QueueContext};
 use crate::consume::settler::Settler;
@@ -23,13 +21,6 @@ pub(crate) struct Unacked {
     pub(crate) chain: Option<Box<Chain>>,
     /// How often it came back without an answer, if it may have killed its process.
     pub(crate) unanswered: Option<u32>,
-}
-
-/// A delivery that stays in this process between two attempts.
-pub(crate) struct Held {
-    pub(crate) unacked: Unacked,
-    /// When its next attempt may begin.
-    pub(crate) due: Instant,
 }
 
 /// With delayed retries a nack makes the message wait, and spends one of its waits. So it is rejected, and comes again at once, unless

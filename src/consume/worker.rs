@@ -22,8 +22,8 @@ pub(crate) struct Worker {
 impl Worker {
     /// # Errors
     ///
-    /// Only before the queue is consumed for the first time, if the broker refuses to declare or to consume it. After that, every failure is
-    /// retried until the shutdown.
+    /// Only before the queue is consumed for the first time, if the broker refuses to declare or to consume it. If only the permission to read the
+    /// queue is missing, and after that, every failure is retried until the shutdown.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
         let (mut failures, mut started, mut has_consumed, mut was_taken_back) = (0, false, false, false);

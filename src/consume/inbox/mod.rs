@@ -5,8 +5,10 @@
 //! a message that kills its process is parked alone:
 //!
 //! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is taken or started
-//!   meanwhile. So every subscription that the window does not allow ends before a suspect starts. What it has brought can afford the one
-//!   charge that it gets if the process dies.
+//!   meanwhile. So every subscription that the window does not allow ends before a suspect starts. What these have brought can afford
+//!   the one charge that it gets if the process dies.
+//!   A suspect is alone until it is settled, so that the next one does not charge it. But its copy may be refused for long, so this ends
+//!   [some time](SETTLED_WITHIN) after its handler.
 //! - **A subscription ends when it is full or idle**, or after a short time ([`fill_up`]), because what is on its way to it would be
 //!   charged.
 //! - **A subscription whose deliveries are all held between two attempts is replaced**, so that messages in the queue are not held up.
@@ -48,6 +50,7 @@
 //! - more processes than the delivery limit less `immediate`, each with an open window when the first one dies;
 //! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
 //!   10 s, and for longer the more often it came back, but not forever;
+//! - copies that are confirmed more than 10 s after their handlers have ended: the next suspect may kill the process meanwhile;
 //! - a broker that is further away: a process may open its window with a fresh message before what came back is delivered;
 //! - waits in the process: a crash by another message charges what waits;
 //! - repeated deaths for other reasons, or lost channels: they charge messages, and there is no culprit to isolate.
@@ -81,10 +84,8 @@ use turn::Turn;
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     queues: Vec<QueueInbox<T>>,
-    /// By number, so that the longest running come first.
+    /// By number, so that the longest running come first. A ticket that is not here is of a handler whose channel is gone.
     running: BTreeMap<u64, Running>,
-    /// Handlers whose channel is gone, and the queue of each. They cannot settle anything, and take a slot until they end.
-    orphans: BTreeMap<u64, usize>,
     next_number: u64,
     proof: Proof,
     turn: Turn,
@@ -111,7 +112,10 @@ impl QueueIndex {
 /// A started handler's delivery, until it is settled.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "its slot is taken until it is given to Inbox::finish"]
-pub(crate) struct Ticket(u64);
+pub(crate) struct Ticket {
+    number: u64,
+    queue: usize,
+}
 
 #[derive(Debug)]
 struct Running {
@@ -119,6 +123,8 @@ struct Running {
     subscription: u64,
     started: Instant,
     is_suspect: bool,
+    /// It is not settled yet, although its handler has ended.
+    has_ended: bool,
     redeliveries: Redeliveries,
     /// Where it stands in an ordered queue.
     place: Option<Place>,
@@ -138,6 +144,9 @@ const CRASHES_WITHIN: Duration = Duration::from_secs(10);
 /// How long suspects wait for subscriptions to end. The broker may not answer.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long others wait for the settlement of a suspect whose handler has ended. The broker may not confirm its copy.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+
 /// How long an ack may take to leave the process. If the process dies before, the broker never sees the ack.
 const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
 
@@ -147,7 +156,6 @@ impl<T> Inbox<T> {
         Self {
             queues: Vec::new(),
             running: BTreeMap::new(),
-            orphans: BTreeMap::new(),
             next_number: 0,
             proof: Proof::default(),
             turn: Turn::new(draw),
@@ -236,7 +244,7 @@ impl<T> Inbox<T> {
     }
 
     /// The next handler to start, if one may start now. Call it until it returns `None`.
-    pub(crate) fn start(&mut self, now: Instant) -> Option<(QueueIndex, Ticket, T)> {
+    pub(crate) fn start(&mut self, now: Instant) -> Option<(Ticket, T)> {
         self.pass_time(now);
         if self.isolation.is_some() {
             return None;
@@ -257,78 +265,83 @@ impl<T> Inbox<T> {
         }
         let Waiting { subscription, redeliveries, item, place, .. } = waiting;
         let is_suspect = suspect.is_some();
-        self.running.insert(number, Running { queue, subscription, started: now, is_suspect, redeliveries, place });
-        Some((QueueIndex(queue), Ticket(number), item))
+        let (started, has_ended) = (now, false);
+        self.running
+            .insert(number, Running { queue, subscription, started, is_suspect, has_ended, redeliveries, place });
+        Some((Ticket { number, queue }, item))
     }
 
     /// How many deliveries of a message that has just started ended without an answer before this one, as far as this process can tell: its own
     /// handlers gave none of them back. `None` if another process's handler has probably requeued it.
     pub(crate) fn unanswered(&self, ticket: &Ticket) -> Option<u32> {
-        let Running { is_suspect, redeliveries, .. } = *self.running.get(&ticket.0)?;
+        let Running { is_suspect, redeliveries, .. } = *self.running.get(&ticket.number)?;
         let may_have_killed = is_suspect || (redeliveries.unexplained() > 0 && !self.proof.is_ample());
         Some(redeliveries.unanswered()).filter(|unanswered| may_have_killed && *unanswered > 0)
     }
 
-    /// The handler has ended, and with it the danger. Its slot stays taken until the delivery is settled, which may have to
-    /// wait for the broker to confirm a copy.
+    /// The handler has ended. Its slot stays taken until the delivery is settled, which may have to wait for the broker to confirm a copy.
+    /// A suspect has the process to itself until then, because the next one may kill the process; but not for long. If copies are refused,
+    /// only the first of several suspects takes that time.
     pub(crate) fn handler_ended(&mut self, ticket: &Ticket, now: Instant) {
-        if self.isolation.take_if(|isolation| isolation.number == ticket.0).is_some() {
-            self.quiet_until = Some(now + ACK_FLUSH_TIME);
+        let is_another = self.running.values().any(|running| running.is_suspect && running.has_ended);
+        let Some(running) = self.running.get_mut(&ticket.number) else { return };
+        running.has_ended = true;
+        if let Some(isolation) = self.isolation.as_mut().filter(|isolation| isolation.number == ticket.number) {
+            isolation.until = isolation.until.min(now + if is_another { ACK_FLUSH_TIME } else { SETTLED_WITHIN });
         }
-    }
-
-    /// Until when no suspect may start, because the one before it is being settled.
-    pub(crate) fn quiet_until(&self) -> Option<Instant> {
-        self.quiet_until
     }
 
     /// The delivery is about to go back to its queue, and comes again with one more in the broker's count if `is_counted`. Call this
     /// before it goes, because it may come again at once.
     pub(crate) fn expect(&mut self, ticket: &Ticket, fingerprint: u64, is_counted: bool) {
-        if let Some(running) = self.running.get(&ticket.0) {
+        if let Some(running) = self.running.get(&ticket.number) {
             self.queues[running.queue].expect(fingerprint, running.redeliveries, is_counted);
         }
     }
 
     /// A started delivery was settled, or cannot be settled any more.
     pub(crate) fn finish(&mut self, ticket: Ticket, now: Instant) {
-        let Some(running) = self.running.remove(&ticket.0) else { return self.orphan_ended(&ticket) };
-        self.queues[running.queue].finish(&running);
-        self.ended(&ticket, &running, now);
+        if let Some(running) = self.take_running(&ticket) {
+            self.queues[ticket.queue].finish(&running);
+            self.ended(&ticket, &running, now);
+        }
     }
 
     /// A started delivery is not settled, but gets another attempt here when it is due. Its slot is free until then, and its place in
-    /// the window is not. Gives back one whose channel is gone: the broker has it again.
-    pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<T>
+    /// the window is not. One whose channel is gone is dropped: the broker has it again. If the queue is [drained](Self::drain), returns the
+    /// delivery, and its slot stays taken.
+    pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<(Ticket, T)>
     where
         T: Fingerprint,
     {
-        let Some(running) = self.running.remove(&ticket.0) else {
-            self.orphan_ended(&ticket);
-            return Some(item);
-        };
-        self.queues[running.queue].hold(&running, ticket.0, item, due);
-        self.ended(&ticket, &running, now);
+        if self.queues[ticket.queue].is_drained && self.running.contains_key(&ticket.number) {
+            return Some((ticket, item));
+        }
+        if let Some(running) = self.take_running(&ticket) {
+            self.queues[ticket.queue].hold(&running, ticket.number, item, due);
+            self.ended(&ticket, &running, now);
+        }
         None
     }
 
-    fn orphan_ended(&mut self, ticket: &Ticket) {
-        if let Some(queue) = self.orphans.remove(&ticket.0) {
-            self.queues[queue].orphans -= 1;
+    /// `None` if the channel of the delivery is gone: then its slot is free now, and nothing else is to do.
+    fn take_running(&mut self, ticket: &Ticket) -> Option<Running> {
+        let running = self.running.remove(&ticket.number);
+        if running.is_none() {
+            self.queues[ticket.queue].orphans -= 1;
         }
+        running
     }
 
     /// A started delivery takes no slot any more.
     fn ended(&mut self, ticket: &Ticket, running: &Running, now: Instant) {
-        self.proof.finished(ticket.0);
-        if self.isolation.as_ref().is_some_and(|isolation| isolation.number == ticket.0) {
-            self.isolation = None;
-        }
+        self.proof.finished(ticket.number);
+        self.isolation.take_if(|isolation| isolation.number == ticket.number);
         if running.is_suspect {
             self.quiet_until = Some(now + ACK_FLUSH_TIME);
         }
         if !self.has_suspects(now) {
-            self.turn.finished(running.queue, self.queues.len(), now);
+            self.turn.finished(ticket.queue, self.queues.len(), now);
         }
     }
 
@@ -338,23 +351,18 @@ impl<T> Inbox<T> {
     }
 
     /// The queue's channel is gone: what has not started is forgotten, and what is running only takes its slot, until its handler ends. The
-    /// broker has it all again.
-    pub(crate) fn lost(&mut self, index: QueueIndex) {
-        self.isolation = self
-            .isolation
-            .take()
-            .filter(|isolation| self.running.get(&isolation.number).is_some_and(|of| of.queue != index.0));
-        let lost: Vec<_> = self.running.values().filter(|of| of.queue == index.0).map(|of| of.redeliveries).collect();
-        let numbers = self.running.iter().filter(|(_, of)| of.queue == index.0).map(|(number, _)| (*number, index.0));
-        self.orphans.extend(numbers);
-        self.running.retain(|_, running| running.queue != index.0);
-        self.queues[index.0].lose(lost);
-    }
-
-    /// A delivery that never arrives here ends the connection each time, and charges what the process holds beside it. So what was proven
-    /// no longer counts, and little is taken at a time.
-    pub(crate) fn forget_proof(&mut self) {
-        self.proof.shake();
+    /// broker has it all again. `is_by_delivery`: a delivery that never arrives here has ended the connection. It does so each time, and
+    /// charges what the process holds beside it. So what was proven no longer counts, and little is taken at a time.
+    pub(crate) fn lost(&mut self, index: QueueIndex, is_by_delivery: bool) {
+        let (lost, kept) =
+            std::mem::take(&mut self.running).into_iter().partition(|(_, running)| running.queue == index.0);
+        self.running = kept;
+        self.isolation.take_if(|isolation| !self.running.contains_key(&isolation.number));
+        let lost: BTreeMap<u64, Running> = lost;
+        self.queues[index.0].lose(lost.into_values().map(|running| running.redeliveries).collect());
+        if is_by_delivery {
+            self.proof.shake();
+        }
     }
 
     /// Deliveries that have waited too long, to be handed back now.
@@ -365,11 +373,10 @@ impl<T> Inbox<T> {
         self.queues[index.0].take_late(now)
     }
 
-    /// Whether an ordered queue holds a delivery for so long that the broker will soon take it back. To keep the order, all that the
-    /// queue holds has to go back together.
-    pub(crate) fn is_overdue(&self, index: QueueIndex, now: Instant) -> bool {
-        let queue = &self.queues[index.0];
-        queue.rules.is_ordered && queue.late_at().is_some_and(|at| at <= now)
+    /// Whether a delivery has waited too long for a handler. If the queue is ordered, the broker will soon take back what it holds for so long.
+    /// To keep the order, all of it has to go back together.
+    pub(crate) fn has_late(&self, index: QueueIndex, now: Instant) -> bool {
+        self.queues[index.0].late_at().is_some_and(|at| at <= now)
     }
 
     /// The broker takes deliveries back sooner than was known, so none may wait for longer than this.
@@ -384,21 +391,22 @@ impl<T> Inbox<T> {
         self.queues[index.0].take_all()
     }
 
-    /// Whether the queue of a started delivery is drained.
-    pub(crate) fn is_drained(&self, ticket: &Ticket) -> bool {
-        self.running.get(&ticket.0).is_some_and(|running| self.queues[running.queue].is_drained)
-    }
-
-    /// When to call [`start`](Self::start), [`window`](Self::window) and [`take_late`](Self::take_late) again even if nothing
-    /// else happens.
+    /// When to call [`start`](Self::start) and ask for the rest again even if nothing else happens; in any case later than now.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
         let isolation = self.isolation.as_ref().map(|isolation| isolation.until);
         let proven = self.proof.youngest(&self.running).map(|running| running.started + CRASHES_WITHIN);
         let turn = if self.takes_turns(now) { self.turn.ends_at(&self.queues) } else { None };
-        let late = self.queues.iter().filter_map(QueueInbox::late_at).min();
+        let start_limit = |running: &Running| self.queues[running.queue].rules.start_limit;
+        let stuck = self.running.values().map(|running| running.started + start_limit(running));
+        let stuck = stuck.filter(|at| *at > now).min();
+        let late = self.queues.iter().filter_map(QueueInbox::late_at).filter(|at| *at > now).min();
         let due = self.queues.iter().filter_map(QueueInbox::due_at).min();
         let ended = self.awaits_subscriptions_until(now);
-        [isolation, self.quiet_until, proven, turn, late, due, ended].into_iter().flatten().min()
+        [isolation, self.quiet_until, proven, stuck, turn, late, due, ended]
+            .into_iter()
+            .flatten()
+            .filter(|at| *at > now)
+            .min()
     }
 
     /// Applies what time alone changes: turns and isolations end, and handlers that have run long enough count as proven.
@@ -446,7 +454,8 @@ impl<T> Inbox<T> {
 
     /// Until when suspects wait for subscriptions to end, if they do.
     fn awaits_ends_until(&self, now: Instant) -> Option<Instant> {
-        let since = self.queues.iter().filter_map(QueueInbox::suspects_since).min()?;
+        let startable = self.queues.iter().filter(|queue| queue.has_startable_suspects());
+        let since = startable.filter_map(QueueInbox::suspects_since).min()?;
         let mut indexes = (0..self.queues.len()).map(QueueIndex);
         let until = Some(since + ENDED_WITHIN).filter(|until| *until > now)?;
         indexes.any(|index| self.queues[index.0].prefetch() > self.window(index, now)).then_some(until)

@@ -44,14 +44,14 @@ fn seconds(seconds: u64) -> Duration {
 fn prove(inbox: &mut Inbox<u64>, queue: QueueIndex, times: u64, now: Instant) {
     for item in 0..times {
         inbox.arrive(queue, Some(0), now, item);
-        let (_, ticket, _) = inbox.start(now).expect("a handler is free");
+        let (ticket, _) = inbox.start(now).expect("a handler is free");
         inbox.finish(ticket, now);
     }
 }
 
 /// Starts one handler.
 fn started(inbox: &mut Inbox<u64>, now: Instant) -> (Ticket, u64) {
-    let (_, ticket, item) = inbox.start(now).expect("a handler may start");
+    let (ticket, item) = inbox.start(now).expect("a handler may start");
     (ticket, item)
 }
 
@@ -109,6 +109,7 @@ proptest! {
         let mut now = Instant::now();
         let mut fates: HashMap<u64, Fate> = HashMap::new();
         let mut running: Vec<(usize, Ticket, bool, u64)> = Vec::new();
+        let mut drained = [false; 3];
         for call in calls {
             match call {
                 Call::Arrive(queue, count) => {
@@ -116,12 +117,13 @@ proptest! {
                     inbox.arrive(queues[queue], count, now, item);
                     fates.insert(item, Fate::Waiting(queue));
                 }
-                Call::Start => if let Some((queue, ticket, item)) = inbox.start(now) {
-                    prop_assert_eq!(fates.insert(item, Fate::Started), Some(Fate::Waiting(queue.0)));
+                Call::Start => if let Some((ticket, item)) = inbox.start(now) {
+                    let queue = ticket.queue;
+                    prop_assert_eq!(fates.insert(item, Fate::Started), Some(Fate::Waiting(queue)));
                     let mut same_line = running.iter().filter(|(of, _, counts, other)| (*of, other % 3, *counts) == (2, item % 3, true));
-                    prop_assert!(queue.0 != 2 || same_line.next().is_none(), "one of a key runs at a time");
-                    running.push((queue.0, ticket, true, item));
-                    let of_queue = running.iter().filter(|(of, _, counts, _)| *of == queue.0 && *counts).count();
+                    prop_assert!(queue != 2 || same_line.next().is_none(), "one of a key runs at a time");
+                    running.push((queue, ticket, true, item));
+                    let of_queue = running.iter().filter(|(of, _, counts, _)| *of == queue && *counts).count();
                     prop_assert!(of_queue <= usize::from(rules.concurrency));
                 },
                 Call::Finish(which) => if !running.is_empty() {
@@ -130,14 +132,17 @@ proptest! {
                 },
                 Call::Hold(which, millis) => if !running.is_empty() {
                     let (queue, ticket, counts, item) = running.swap_remove(which % running.len());
-                    let not_held = inbox.hold(ticket, item, now + Duration::from_millis(millis), now);
-                    prop_assert_eq!(not_held.is_some(), !counts, "what a lost channel held is not held on");
-                    if counts {
+                    let held = inbox.hold(ticket, item, now + Duration::from_millis(millis), now);
+                    prop_assert_eq!(held.is_some(), counts && drained[queue]);
+                    if let Some((ticket, item)) = held {
+                        fates.insert(item, Fate::GivenBack);
+                        inbox.finish(ticket, now);
+                    } else if counts {
                         fates.insert(item, Fate::Waiting(queue));
                     }
                 },
                 Call::Lose(queue) => {
-                    inbox.lost(queues[queue]);
+                    inbox.lost(queues[queue], false);
                     fates.values_mut().filter(|fate| **fate == Fate::Waiting(queue)).for_each(|fate| *fate = Fate::Lost);
                     running.iter_mut().filter(|(of, ..)| *of == queue).for_each(|(_, _, counts, _)| *counts = false);
                 }
@@ -150,6 +155,7 @@ proptest! {
                 // An ordered queue is drained only when nothing is started any more.
                 Call::Drain(2) => {}
                 Call::Drain(queue) => {
+                    drained[queue] = true;
                     for item in inbox.drain(queues[queue]) {
                         prop_assert_eq!(fates.insert(item, Fate::GivenBack), Some(Fate::Waiting(queue)));
                     }
@@ -163,8 +169,8 @@ proptest! {
         // In the end all that is left starts or has waited too long, and each queue is taken from again.
         let mut open = [false; 3];
         for _ in 0..10_000 {
-            if inbox.is_overdue(queues[2], now) {
-                inbox.lost(queues[2]);
+            if inbox.has_late(queues[2], now) {
+                inbox.lost(queues[2], false);
                 fates.values_mut().filter(|fate| **fate == Fate::Waiting(2)).for_each(|fate| *fate = Fate::Lost);
             }
             for queue in &queues {
@@ -172,7 +178,7 @@ proptest! {
                     fates.insert(item, Fate::GivenBack);
                 }
             }
-            while let Some((_, ticket, item)) = inbox.start(now) {
+            while let Some((ticket, item)) = inbox.start(now) {
                 fates.insert(item, Fate::Started);
                 running.push((0, ticket, true, item));
             }

@@ -85,9 +85,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Declares the queue again, after an alarm if the ack timeout may have been over. Meanwhile late deliveries are handed back and the channel
-    /// is checked, because without a subscription nothing else does either: a delivery that times out would close the channel unnoticed, and
-    /// no copy may be sent of what a lost channel has brought.
+    /// Declares the queue again. If the ack timeout may have been over, waits for the end of an alarm before. Meanwhile hands back late deliveries
+    /// and checks the channel: without a subscription, nothing else would notice that it was closed, and copies of its messages must not be sent.
     async fn declare_again(&self) -> Result<(), Error> {
         let declare = async {
             tokio::time::sleep(DELETION).await;

@@ -36,6 +36,10 @@ impl Session<'_> {
         }
         if wanted > self.subscriptions.prefetch {
             self.set_prefetch(wanted - self.subscriptions.prefetch).await?;
+            // A suspect may have started meanwhile.
+            if *self.window.borrow() < wanted {
+                return Ok(());
+            }
             self.queue.intake.subscribed(self.queue.index, wanted);
             self.subscriptions.prefetch = wanted;
             let stream = self.consume().await?;

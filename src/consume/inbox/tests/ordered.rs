@@ -15,7 +15,7 @@ fn left_after_two_crashes(poison: u64, counts: [u32; 2]) -> Vec<u64> {
         }
         let mut time = now;
         loop {
-            let Some((_, ticket, item)) = inbox.start(time) else {
+            let Some((ticket, item)) = inbox.start(time) else {
                 time = inbox.wake_at(time).expect("something is left");
                 continue;
             };
@@ -63,7 +63,7 @@ fn an_ordered_queue_keeps_its_prefetch_whatever_the_other_queues_bring() {
     let (_, suspect) = started(&mut inbox, now);
     assert_eq!(suspect, 1);
     assert!(inbox.start(now).is_none(), "what the ordered queue brought waits until the suspect has proven harmless");
-    assert!(!inbox.is_overdue(ordered, now) && inbox.is_overdue(ordered, now + RULES.start_limit));
+    assert!(!inbox.has_late(ordered, now) && inbox.has_late(ordered, now + RULES.start_limit));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn what_a_lost_channel_held_is_not_suspect_when_it_comes_back_until_that_happens
         inbox.arrive(queue, Some(loss), now, 2);
         let _ = inbox.start(now);
         windows.push(inbox.window(queue, now));
-        inbox.lost(queue);
+        inbox.lost(queue, false);
     }
     assert_eq!(windows[..4], [10; 4], "{windows:?}");
     assert_eq!(windows[4], 0, "a message may be what breaks the channel");
@@ -45,7 +45,7 @@ fn a_handler_of_a_lost_channel_takes_its_slot_until_it_ends_and_blocks_nothing_e
     let queue = inbox.add(Rules { concurrency: 2, ..RULES });
     inbox.arrive(queue, Some(5), now, 1);
     let (orphan, _) = started(&mut inbox, now);
-    inbox.lost(queue);
+    inbox.lost(queue, false);
     assert_eq!(inbox.window(queue, now), 1);
     inbox.arrive(queue, Some(0), now, 2);
     inbox.arrive(queue, Some(0), now, 3);
@@ -62,7 +62,7 @@ fn a_queue_whose_slots_are_all_taken_by_handlers_of_a_lost_channel_takes_nothing
     let queue = inbox.add(Rules { concurrency: 1, ..RULES });
     inbox.arrive(queue, Some(0), now, 1);
     let (orphan, _) = started(&mut inbox, now);
-    inbox.lost(queue);
+    inbox.lost(queue, false);
     assert_eq!(inbox.window(queue, now), 0);
     inbox.finish(orphan, now);
     assert_eq!(inbox.window(queue, now), 1);
@@ -73,7 +73,7 @@ fn what_was_on_its_way_to_a_lost_channel_is_not_suspect() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(Rules { immediate: 0, ..RULES });
     inbox.subscribed(queue, 1, now);
-    inbox.lost(queue);
+    inbox.lost(queue, false);
     inbox.subscribed(queue, 1, now);
     inbox.arrive(queue, Some(1), now, 1);
     assert_eq!(inbox.window(queue, now), 10);
@@ -252,7 +252,7 @@ fn what_a_lost_channel_held_is_known_although_what_was_handed_back_comes_before_
     let _runs = started(&mut inbox, now);
     inbox.subscribed(queue, 0, now);
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [2]);
-    inbox.lost(queue);
+    inbox.lost(queue, false);
     inbox.subscribed(queue, 2, now);
     inbox.arrive(queue, Some(0), now, 2);
     inbox.arrive(queue, Some(1), now, 1);
@@ -296,7 +296,7 @@ fn a_message_that_waited_in_its_queue_uncounted_is_fresh_when_it_comes_again() {
     inbox.finish(ticket, now);
     assert_eq!(inbox.take_late(queue, now + RULES.start_limit), [8]);
     inbox.subscribed(queue, 1, now);
-    inbox.lost(queue);
+    inbox.lost(queue, false);
     inbox.arrive(queue, Some(0), now, 7);
     inbox.arrive(queue, Some(1), now, 1);
     assert!(inbox.queues[0].has_suspects());

@@ -26,7 +26,7 @@ fn a_subscription_ends_when_it_is_full_or_idle_and_in_any_case_soon() {
         assert_eq!(inbox.ends_at(queue, millis(at)), Some(millis((at + 100).min(300))));
     }
     assert_eq!(inbox.ends_at(queue, millis(300)), None);
-    inbox.lost(queue);
+    inbox.lost(queue, false);
     assert!(!inbox.is_ending(queue), "what nobody ends must hold up no settlement");
 }
 
@@ -112,7 +112,7 @@ fn a_subscription_full_of_waits_is_replaced_although_lost_channels_have_charged_
     let (mut inbox, mut now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     for count in 0..9 {
-        inbox.lost(queue);
+        inbox.lost(queue, false);
         now += seconds(1);
         inbox.subscribed(queue, 1, now);
         inbox.arrive(queue, Some(count), now, 1);

@@ -39,8 +39,7 @@ fn after_a_delivery_that_ended_the_connection_one_message_is_taken_at_a_time_unt
     let queue = inbox.add(RULES);
     prove(&mut inbox, queue, 2000, now);
     assert_eq!(inbox.window(queue, now), 100);
-    inbox.lost(queue);
-    inbox.forget_proof();
+    inbox.lost(queue, true);
     assert_eq!(widths(&mut inbox, queue, now), [1, 2, 40, 100]);
 }
 
@@ -165,7 +164,7 @@ fn what_its_queue_has_delayed_opens_the_window_only_if_it_comes_back_explained()
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     inbox.arrive(queue, Some(0), now, Delayed(1));
-    let (_, ticket, _) = inbox.start(now).expect("a handler is free");
+    let (ticket, _) = inbox.start(now).expect("a handler is free");
     assert_eq!(inbox.window(queue, now), 1, "it may have come before what a crash gave back");
     inbox.expect(&ticket, 1, true);
     inbox.finish(ticket, now);
