@@ -54,14 +54,14 @@ images: ## pull or build the images of all tested RabbitMQ versions
 # The tests whose outcome depends on the broker's version: the profile `versions` in .config/nextest.toml names them.
 .PHONY: versions
 versions: toolchain images ## run the tests whose outcome depends on the broker's version against each version in VERSIONS
-	@$(VERDICT) 'versions $(VERSIONS)' tests/scripts/each-version versions $(VERSIONS)
+	@$(VERDICT) 'versions $(VERSIONS)' tests/scripts/each-version $(VERSIONS)
 
 # SEED=7 plays only the random script of that seed, and shows what was seen; SCRIPTS=5000 plays as many for each version, from the seed FIRST on.
 SEED ?=
 SCRIPTS ?=
 .PHONY: conformance
 conformance: toolchain images ## play scripts on the simulated RabbitMQ and on each version in VERSIONS, and compare; SEED=7 repeats one
-	@SEED='$(SEED)' SCRIPTS='$(SCRIPTS)' FIRST='$(FIRST)' $(VERDICT) 'conformance $(VERSIONS)' tests/scripts/each-version conformance $(VERSIONS)
+	@SEED='$(SEED)' SCRIPTS='$(SCRIPTS)' FIRST='$(FIRST)' $(VERDICT) 'conformance $(VERSIONS)' tests/scripts/conformance $(VERSIONS)
 
 # LONG=1 runs every case, in its long form, on each version; clusters run the first one. CASES='"full"' selects cases by their sentences.
 LONG ?=
