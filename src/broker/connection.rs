@@ -227,7 +227,7 @@ pub(crate) async fn unblocked(connection: &dyn Connection) {
     }
 }
 
-/// Closes a connection that has been replaced: lapin may keep it open after its last handle is gone (4.12).
+/// Closes a connection that is no longer used for anything new, once its last user is gone: lapin may keep it open after that (4.12).
 fn close_when_unused(connection: Arc<dyn Connection>) {
     const LOOK_EVERY: Duration = Duration::from_secs(1);
     tokio::spawn(async move {
@@ -236,7 +236,7 @@ fn close_when_unused(connection: Arc<dyn Connection>) {
         }
         // The last user's channel may still be closing; what was settled on it would be lost with the connection.
         tokio::time::sleep(LOOK_EVERY).await;
-        let _ = timeout(CLOSE_LIMIT, connection.close("another connection has taken its place")).await;
+        let _ = timeout(CLOSE_LIMIT, connection.close("no longer in use")).await;
     });
 }
 

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt as _;
 use opentelemetry::trace::FutureExt as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument as _;
 
 use crate::clock;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::Fingerprint as _;
+use crate::consume::inbox::{Fingerprint as _, SETTLED_WITHIN};
 use crate::consume::settler::Settler;
 use crate::consume::unacked::Unacked;
 use crate::failure::Failure;
@@ -55,10 +55,10 @@ pub(crate) struct ComesAgain {
     pub(crate) is_counted: bool,
 }
 
-/// The flow of one message. Returns a delivery that stays in this process, and when its next attempt may begin. Its slot is not told that the
-/// handler has ended: another handler could start before the delivery is held.
+/// The flow of one message. If the delivery stays in this process, returns it with the time of its next attempt. The slot is not told then that the
+/// handler has ended, or another handler could start before the delivery is held.
 pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Option<(Unacked, Instant)> {
-    let is_suspicious = unacked.unanswered.is_some();
+    let may_have_killed = unacked.unanswered.is_some();
     let attempt = Attempt::open(unacked).await;
     let decided = attempt.run().await;
     if decided.is_hold() {
@@ -66,9 +66,10 @@ pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Opti
     }
     slot.handler_ended(attempt.comes_again(decided.decision));
     attempt.carry_out(&decided, slot).await;
-    if is_suspicious {
+    if may_have_killed {
         // Its slot stays taken until then, because the next suspect may kill the process.
-        Box::pin(attempt.settler.is_read()).await;
+        let read = attempt.settler.session_ended.run_until_cancelled(attempt.settler.until_read());
+        let _ = Box::pin(timeout(SETTLED_WITHIN, read)).await;
     }
     None
 }
@@ -89,7 +90,7 @@ impl Decided {
 }
 
 impl Attempt {
-    /// Continues the chain's trace. For a delivery that may kill its process, as it may have done often before, exports what is known first.
+    /// Continues the chain's trace. If the delivery may have killed processes before, first exports what is known: this process may not live to do so.
     async fn open(mut unacked: Unacked) -> Self {
         let is_held = unacked.chain.is_some();
         let mut chain = Self::continue_chain(&mut unacked);
@@ -150,8 +151,7 @@ impl Attempt {
     async fn handle(&self, handler: HandlerFuture) -> Result<(), Failure> {
         let (started, limit) = (clock::now(), self.context.config.handler_timeout);
         let handler = handler.instrument(handler_span(&self.context.config.queue, &self.chain.id, &self.delivery));
-        let in_time =
-            async { tokio::time::timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit))) };
+        let in_time = async { timeout(limit, handler).await.unwrap_or_else(|_| Err(Failure::timeout(limit))) };
         let caught = AssertUnwindSafe(in_time).catch_unwind().with_context(self.span.context().clone()).await;
         let result = caught.unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref())));
         let failed = result.as_ref().err().filter(|failure| !failure.is_defer());

@@ -29,7 +29,7 @@ pub(crate) struct Intake {
     /// How many slots of each queue are taken.
     running: Vec<watch::Sender<usize>>,
     /// When [`keep_time`](Self::keep_time) looks at the inbox next, at the latest.
-    look_at: watch::Sender<Option<Instant>>,
+    next_look: watch::Sender<Option<Instant>>,
     shutdown: Shutdown,
     /// The runtime ended before the service did: it drops handlers instead of running them.
     has_lost_runtime: AtomicBool,
@@ -49,7 +49,7 @@ impl Intake {
             settling_waits: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             late: queues.iter().map(|_| watch::Sender::new(false)).collect(),
             running: queues.iter().map(|_| watch::Sender::new(0)).collect(),
-            look_at: watch::Sender::new(inbox.wake_at(now)),
+            next_look: watch::Sender::new(inbox.wake_at(now)),
             inbox: Mutex::new(inbox),
             shutdown,
             has_lost_runtime: AtomicBool::new(false),
@@ -108,17 +108,17 @@ impl Intake {
         lock(&self.inbox).is_stuck(queue, clock::now())
     }
 
-    /// Starts the handlers and opens the windows that time alone allows, until it is dropped.
+    /// Applies what time alone changes: starts handlers, opens windows, and reports late deliveries. Never returns.
     pub(crate) async fn keep_time(self: Arc<Self>) {
-        let mut planned = self.look_at.subscribe();
+        let mut planned = self.next_look.subscribe();
         loop {
             let look_at = *planned.borrow_and_update();
             tokio::select! {
                 biased;
-                // The sender is a field of `self`, so this is no error.
+                // `self` owns the sender, so this cannot fail.
                 _ = planned.changed() => {}
                 () = sleep_until(look_at.unwrap_or_else(clock::now).into()), if look_at.is_some() => {
-                    self.look_at.send_replace(None);
+                    self.next_look.send_replace(None);
                     self.change(|_, _| ());
                 }
             }
@@ -161,8 +161,8 @@ impl Intake {
         self.aborted.clone().drop_guard()
     }
 
-    /// Changes the inbox, then starts the handlers that may start, unless the service is stopping, and publishes what sessions and settlements
-    /// have to know. That follows from the inbox alone.
+    /// Changes the inbox, then starts the handlers that may start, unless the service is stopping. Then publishes what sessions and settlements
+    /// need, and when to look next. Both depend only on the inbox and the time.
     fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut Inbox<Unacked>, Instant) -> R) -> R {
         let now = clock::now();
         let mut inbox = lock(&self.inbox);
@@ -182,8 +182,8 @@ impl Intake {
             set_if_changed(&self.running[position], inbox.running(queue));
         }
         let wake_at = inbox.wake_at(now);
-        // A later time is found when the earlier one has come.
-        self.look_at.send_if_modified(|look_at| {
+        // A later time need not be set: it is found when the earlier one comes.
+        self.next_look.send_if_modified(|look_at| {
             let is_sooner = wake_at.is_some_and(|at| look_at.is_none_or(|look_at| at < look_at));
             if is_sooner {
                 *look_at = wake_at;
@@ -256,7 +256,7 @@ impl TakenSlot {
         let Some(ticket) = self.ticket.take() else { return };
         if let Some((ticket, unacked)) = self.intake.change(|inbox, now| inbox.hold(ticket, unacked, due, now)) {
             hand_back_last(&unacked);
-            // Its slot is free from now on, because the end of the session waits for this.
+            // Frees the slot, and not earlier: the end of the session waits for free slots, and the delivery has to be handed back by then.
             self.ticket = Some(ticket);
         }
     }

@@ -23,7 +23,7 @@ use crate::broker::client::{Channel, Connection};
 use crate::broker::keeper::Keeper;
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::{QueueIndex, is_near_limit};
+use crate::consume::inbox::QueueIndex;
 use crate::consume::intake::Intake;
 use crate::consume::settler::{Settler, SettlingChannel};
 use crate::consume::unacked::Unacked;
@@ -48,7 +48,7 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// After the broker has taken messages back, waits until it takes copies again. During an alarm nothing can be copied, so new deliveries would
+    /// After the broker has taken messages back, waits until it accepts copies again. During an alarm nothing can be copied, so new deliveries would
     /// only be taken back, too. Waits no longer than the ack timeout, because the messages of this queue may have caused the alarm.
     pub(crate) async fn wait_out_alarm(&self) {
         let limit = self.ack_timeout.settle_limit();
@@ -101,7 +101,6 @@ impl<'a> Session<'a> {
         check_leader(queue, &*connection).await?;
         let opening = connection.open_channel();
         let channel = queue.shutdown.answer("opening a channel to consume", queue.answer_timeout, opening).await?;
-        let ended = CancellationToken::new();
         Ok(Self {
             queue,
             connection,
@@ -115,7 +114,7 @@ impl<'a> Session<'a> {
             is_consuming: false,
             has_consumed: false,
             is_taken_back: false,
-            ended,
+            ended: CancellationToken::new(),
         })
     }
 
@@ -132,8 +131,6 @@ impl<'a> Session<'a> {
                 Err(Error::Timeout { .. }) if self.queue.shutdown.is_requested() => break,
                 Err(error) => self.reason_for(error),
             };
-            // Its channel may still work: an answer of the broker may have taken too long.
-            self.settling_channel.send();
             // Before its handlers are dropped: the slot of a dropped one would be given to the next message.
             self.queue.intake.lost(self.queue.index, error.is_by_delivery());
             self.ended.cancel();
@@ -209,13 +206,11 @@ impl<'a> Session<'a> {
         let body = Bytes::from(data);
         let delivery = Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
         let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
-        let limit = context.config.policy.delivery_limit;
-        let is_urgent = delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
         let (channel, session_ended) = (Arc::downgrade(&self.settling_channel), self.ended.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler { channel, tag: delivery_tag, session_ended, arrived, settle_limit, is_urgent },
+            settler: Settler { channel, tag: delivery_tag, session_ended, arrived, settle_limit },
             in_flight: InFlight::new(context.clone()),
             context,
             chain: None,

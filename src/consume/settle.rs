@@ -33,8 +33,8 @@ impl Attempt {
         slot: &(impl Slot + Sync),
     ) -> Result<Outcome, GivenUp> {
         let has_copy = copy.is_some();
-        // While a subscription is ending, a settlement would make room for more deliveries. Before the copy, too: if the ack comes long after it,
-        // a crash leaves a duplicate.
+        // While a subscription is ending, a settlement would make room for more deliveries. Waits before the copy as well: the longer the
+        // ack comes after the copy, the likelier a crash leaves a duplicate.
         self.context.settleable().await;
         if let Some(copy) = copy {
             // Most deliveries are settled without a copy, and their tasks should stay small.

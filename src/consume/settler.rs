@@ -20,20 +20,18 @@ pub(crate) struct Settler {
     /// Cancelled when the session ends, or its channel is gone. No copy may be sent any more. What was settled before may still be written.
     pub(crate) session_ended: CancellationToken,
     pub(crate) arrived: Instant,
-    /// How long after its arrival it must be settled. The broker takes it back soon after that, by the ack timeout that was known then.
+    /// It must be settled within this time of its arrival. Soon after, the broker takes it back, if the ack timeout is what was known on arrival.
     pub(crate) settle_limit: Duration,
-    /// Sent at once instead of being collected: the next crash may park the message.
-    pub(crate) is_urgent: bool,
 }
 
 impl Settler {
     /// True means that the settlement was collected; the broker may never read it. False: the channel is gone.
     pub(crate) fn settle(&self, how: Settlement) -> bool {
-        self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how, self.is_urgent))
+        self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how))
     }
 
     /// Returns once the broker has read what was settled. False if the channel was closed before.
-    pub(crate) async fn is_read(&self) -> bool {
+    pub(crate) async fn until_read(&self) -> bool {
         let Some(channel) = self.channel.upgrade() else { return false };
         let answered = channel.round_trip();
         drop(channel);
@@ -43,7 +41,7 @@ impl Settler {
     /// Waits until the settlement is final: nothing that closes the channel brings the message back any more. False if the channel was closed
     /// before.
     pub(crate) async fn is_carried_out(&self) -> bool {
-        let is_read = self.is_read().await;
+        let is_read = self.until_read().await;
         tokio::time::sleep(CLOSE_DELAY).await;
         is_read
     }
@@ -58,7 +56,7 @@ impl Settler {
 /// right after them (4.3; 50 ms were enough).
 pub(crate) const CLOSE_DELAY: Duration = Duration::from_millis(200);
 
-/// When so many settlements are collected, they are sent at once.
+/// As soon as so many settlements are collected, they are sent.
 const MOST_COLLECTED: usize = 64;
 
 /// A channel, and which of its deliveries are settled. Settlements are collected briefly, so that one ack can stand for several, and
@@ -84,7 +82,7 @@ impl SettlingChannel {
     }
 
     /// False if the channel is gone.
-    fn collect(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
+    fn collect(self: Arc<Self>, tag: u64, how: Settlement) -> bool {
         if !self.channel.is_open() {
             return false;
         }
@@ -92,7 +90,7 @@ impl SettlingChannel {
         state.collected.push((tag, how));
         let count = state.collected.len();
         drop(state);
-        if count == MOST_COLLECTED || is_urgent {
+        if count == MOST_COLLECTED {
             self.send();
         } else if count == 1 {
             let channel = Arc::downgrade(&self);

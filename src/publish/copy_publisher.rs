@@ -36,7 +36,7 @@ struct Admission<'a> {
     guards: Guards<'a>,
 }
 
-/// Held until the copy can no longer break anything.
+/// Held until the copy is unlikely to break anything any more.
 type Guards<'a> = (
     Option<MutexGuard<'a, ()>>,
     Option<SemaphorePermit<'a>>,
@@ -187,7 +187,7 @@ impl CopyPublisher {
     }
 }
 
-/// Waits for the answer to a copy. `None` if it was not sent. Drops `guards` once the copy can no longer break anything.
+/// Waits for the answer to a copy. `None` if it was not sent. Drops `guards` once the copy is unlikely to break anything any more.
 async fn answer_to<T>(
     connection: &Arc<PublishingConnection>,
     mut answer: oneshot::Receiver<SendAnswer>,

@@ -88,7 +88,7 @@ impl Exchange {
             };
             match paused_until {
                 Some(until) => tokio::time::sleep_until(until.into()).await,
-                // The sender is a field of `self`, so this is no error.
+                // `self` owns the sender, so this cannot fail.
                 None if is_under_repair => drop(state.changed().await),
                 None => return,
             }

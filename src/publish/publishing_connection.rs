@@ -18,8 +18,8 @@ use crate::broker::lane::cause::{Blame, Cause};
 use crate::clock;
 use crate::lock::lock;
 
-/// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close something because of a copy. After this, a copy
-/// cannot be why something is closed.
+/// The longest that a healthy broker takes to answer one copy on a lane of its own, or to close something because of a copy. After this, a copy is
+/// unlikely to be the reason.
 pub(super) const USUAL_ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// How long the event that says why a connection ended may take.
@@ -89,6 +89,7 @@ impl PublishingConnection {
                     Some(_) => {}
                     None => self.end(Cause::of(ENDED)),
                 },
+                // An end that no event reports is noticed here, within twice this time.
                 () = tokio::time::sleep(NEWS_LIMIT) => if !is_open {
                     self.end(Cause::of(ENDED));
                 },
@@ -124,22 +125,22 @@ impl PublishingConnection {
     pub(super) async fn ended(&self) -> Cause {
         let mut end = self.end.subscribe();
         let end = end.wait_for(Option::is_some).await;
-        // The sender lives as long as `self`.
+        // `self` owns the sender, so this cannot fail.
         end.ok().and_then(|end| end.clone()).map_or_else(|| Cause::of(ENDED), |(cause, _)| cause)
     }
 
     /// A lane of it has ended for this reason: returns the end of the connection instead, if that is why.
     pub(super) async fn end_of_lane(&self, cause: Cause) -> Result<Cause, Cause> {
-        // lapin tells those who wait for results that the connection has ended before the connection itself says so.
-        let is_over = self.is_over() || cause.blame() == Blame::Copy;
-        if !is_over || cause.is_of_channel() {
+        // 501 and 502 end the whole connection. lapin tells whoever waits for a result before `is_open` says so.
+        let has_connection_ended = self.is_over() || cause.blame() == Blame::Copy;
+        if !has_connection_ended || cause.is_of_channel() {
             return Ok(cause);
         }
         // The event that says why comes soon after, if not before.
         match tokio::time::timeout(NEWS_LIMIT, self.ended()).await {
             Ok(cause) => Err(cause),
             Err(_) => {
-                self.end(Cause::of(ENDED));
+                self.end(if cause.code.is_some() { cause } else { Cause::of(ENDED) });
                 Err(self.ended().await)
             }
         }

@@ -126,8 +126,8 @@ impl Retries {
 
     fn after_disconnect(&mut self, blame: Blame, suspicion: Suspicion) -> Verdict {
         let (next, trouble) = match (suspicion, self.way, blame) {
-            // Something other than reading a copy may take longer, or the copy may have come late to the broker, so it is not known which copy it
-            // was. The pause bounds how often that happens.
+            // It is not known which copy it was: this one may have reached the broker late, or the broker may have failed at something slower than
+            // reading a copy. The pause limits how often that can recur.
             (Suspicion::Unlikely, _, Blame::Unknown | Blame::Copy) => (self.after_pause(Way::OwnLane), None),
             // It had its time with nothing beside it.
             (Suspicion::Unlikely, Way::NothingBeside, _) => (self.at_once(Way::OwnLane), None),
@@ -262,7 +262,7 @@ mod tests {
                 assert_eq!(
                     (verdict.next, way),
                     (Next::AfterPause { tries: 0 }, Way::OwnLane),
-                    "it may have come late: {code}"
+                    "it is not known which copy it was: {code}"
                 );
             }
         }

@@ -41,7 +41,7 @@ impl Shared {
             if let Some(connection) = present.borrow_and_update().clone().filter(|connection| !connection.is_over()) {
                 return connection;
             }
-            // The sender is a field of `self`, so this is no error.
+            // `self` owns the sender, so this cannot fail.
             let _ = present.changed().await;
         }
     }

@@ -109,7 +109,7 @@ impl Keeper {
         for part in topology.part_names() {
             let failure = failures.iter().find(|failure| failure.part == part);
             let error = failure.map(|failure| failure.error.to_string());
-            match (is_news(&mut problems, &part, error.as_deref()), error) {
+            match (note_result(&mut problems, &part, error.as_deref()), error) {
                 (true, Some(error)) => tracing::warn!(%error, "a part of the topology is missing or different"),
                 (true, None) => tracing::info!(%part, "a part of the topology is in place again"),
                 (false, _) => {}
@@ -169,7 +169,7 @@ impl Keeper {
 }
 
 /// A part was declared, or failed with this error. Returns whether that is to be logged.
-fn is_news(problems: &mut HashMap<String, String>, part: &str, error: Option<&str>) -> bool {
+fn note_result(problems: &mut HashMap<String, String>, part: &str, error: Option<&str>) -> bool {
     match error {
         Some(error) => problems.insert(part.to_owned(), error.to_owned()).is_none_or(|before| before != error),
         None => problems.remove(part).is_some(),
@@ -192,7 +192,7 @@ mod tests {
             (None, false),
             (Some("no permission"), true),
         ] {
-            assert_eq!(super::is_news(&mut problems, "queue", error), is_news, "{error:?}");
+            assert_eq!(note_result(&mut problems, "queue", error), is_news, "{error:?}");
         }
     }
 }

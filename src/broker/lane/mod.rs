@@ -94,7 +94,7 @@ fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessag
         .unwrap_or_else(|| having(&|_| true))
 }
 
-/// Not all properties are compared: a number that is none is not even equal to itself.
+/// Stands in for all properties, which cannot be compared: a NaN in a header is not equal to itself.
 fn chain_id(properties: &BasicProperties) -> Option<&AMQPValue> {
     properties.headers().as_ref()?.inner().get(CHAIN_ID)
 }

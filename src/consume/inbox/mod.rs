@@ -5,13 +5,13 @@
 //! a message that kills its process is parked alone:
 //!
 //! - **Suspects** ([`suspicion`]) run first, one at a time, the nearest to its limit first, and nothing else is taken or started
-//!   meanwhile. So every subscription that the window does not allow ends before a suspect starts. What these have brought can afford
-//!   the one charge that it gets if the process dies.
-//!   A suspect is alone until it is settled, so that the next one does not charge it. But its copy may be refused for long, so this ends
-//!   [some time](SETTLED_WITHIN) after its handler.
+//!   meanwhile. So every subscription that the window does not allow ends before a suspect starts. What those subscriptions brought can afford one
+//!   more charge. A suspect stays alone until it is settled, because a crash by the next one would charge it. Its copy may be refused for a long
+//!   time, so [the wait is bounded](SETTLED_WITHIN).
 //! - **A subscription ends when it is full or idle**, or after a short time ([`fill_up`]), because what is on its way to it would be
 //!   charged.
-//! - **A subscription whose deliveries are all held between two attempts is replaced**, so that messages in the queue are not held up.
+//! - **A subscription is replaced if all of its deliveries are held between two attempts, or wait for the confirm of a copy**, so that messages
+//!   in the queue are not held up.
 //! - **The window opens with proof** ([`proof`]): a process starts with one delivery. A fresh one, which no crash can have given
 //!   back, lets it hold one for each handler, and more as deliveries are settled. After a suspect it holds at most an eighth
 //!   of what it has settled since, until it has settled enough. What is held between two attempts does not count towards this;
@@ -42,7 +42,7 @@
 //! wait in the process for so long, others on the same channel, and whatever else an ordered queue holds.
 //!
 //! Copies that are refused for so long may park the messages that end with them, and in an ordered queue whatever else it holds. In other
-//! queues they park nothing else on 4.3. 3.10 and 4.0 count what is handed back because refused copies occupy all handlers.
+//! queues they park nothing else on 4.3, unless a message kills its process meanwhile. 3.10 and 4.0 count what is handed back because refused copies occupy all handlers.
 //!
 //! Outside the limits above an innocent message may be parked, with:
 //!
@@ -50,7 +50,8 @@
 //! - more processes than the delivery limit less `immediate`, each with an open window when the first one dies;
 //! - a message that kills after more than 10 s beside handlers that run for longer: a suspect has the process to itself for
 //!   10 s, and for longer the more often it came back, but not forever;
-//! - copies that are confirmed more than 10 s after their handlers have ended: the next suspect may kill the process meanwhile;
+//! - copies that are confirmed more than 10 s after their handlers have ended, or more than 50 ms while such a copy is awaited: the next suspect
+//!   may kill the process meanwhile;
 //! - a broker that is further away: a process may open its window with a fresh message before what came back is delivered;
 //! - waits in the process: a crash by another message charges what waits;
 //! - repeated deaths for other reasons, or lost channels: they charge messages, and there is no culprit to isolate.
@@ -76,7 +77,6 @@ use proof::Proof;
 use queue_inbox::{QueueInbox, Waiting};
 pub(crate) use requeued::Fingerprint;
 pub(crate) use rules::Rules;
-pub(crate) use suspicion::is_near_limit;
 use suspicion::{Redeliveries, is_suspect};
 use turn::Turn;
 
@@ -111,7 +111,7 @@ impl QueueIndex {
 
 /// A started handler's delivery, until it is settled.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "its slot is taken until it is given to Inbox::finish"]
+#[must_use = "its slot is taken until it is given to Inbox::finish or Inbox::hold"]
 pub(crate) struct Ticket {
     number: u64,
     queue: usize,
@@ -123,11 +123,18 @@ struct Running {
     subscription: u64,
     started: Instant,
     is_suspect: bool,
-    /// It is not settled yet, although its handler has ended.
-    has_ended: bool,
+    /// Since when it is only to be settled.
+    handler_ended: Option<Instant>,
     redeliveries: Redeliveries,
     /// Where it stands in an ordered queue.
     place: Option<Place>,
+}
+
+impl Running {
+    /// When its copy, if it has one, counts as unconfirmed.
+    fn unconfirmed_at(&self) -> Option<Instant> {
+        self.handler_ended.map(|ended| ended + SETTLED_WITHIN)
+    }
 }
 
 /// A suspect has the process to itself: nothing else is started or taken, for a bounded time.
@@ -144,8 +151,8 @@ const CRASHES_WITHIN: Duration = Duration::from_secs(10);
 /// How long suspects wait for subscriptions to end. The broker may not answer.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long others wait for the settlement of a suspect whose handler has ended. The broker may not confirm its copy.
-const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+/// How long others wait at most for the settlement of a suspect whose handler has ended. The broker may not confirm its copy.
+pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long an ack may take to leave the process. If the process dies before, the broker never sees the ack.
 const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
@@ -189,7 +196,7 @@ impl<T> Inbox<T> {
             // A subscription with a prefetch of one, which the suspect uses up, brings nothing else and can stay.
             return u16::from(queue.is_used_up_by_one() && self.in_hand() == 1);
         }
-        if queue.is_full_of_held() {
+        if queue.is_full_of_resting(self.unconfirmed(index, now)) {
             // Ends it: the broker counts only a subscription's own deliveries, so another one can bring more.
             return 0;
         }
@@ -265,9 +272,9 @@ impl<T> Inbox<T> {
         }
         let Waiting { subscription, redeliveries, item, place, .. } = waiting;
         let is_suspect = suspect.is_some();
-        let (started, has_ended) = (now, false);
-        self.running
-            .insert(number, Running { queue, subscription, started, is_suspect, has_ended, redeliveries, place });
+        let running =
+            Running { queue, subscription, started: now, is_suspect, handler_ended: None, redeliveries, place };
+        self.running.insert(number, running);
         Some((Ticket { number, queue }, item))
     }
 
@@ -280,14 +287,16 @@ impl<T> Inbox<T> {
     }
 
     /// The handler has ended. Its slot stays taken until the delivery is settled, which may have to wait for the broker to confirm a copy.
-    /// A suspect has the process to itself until then, because the next one may kill the process; but not for long. If copies are refused,
-    /// only the first of several suspects takes that time.
+    /// Until then a suspect has the process to itself, because the next one may kill the process. This is bounded: while one suspect is unsettled,
+    /// those after it hardly wait, so refused copies do not add up.
     pub(crate) fn handler_ended(&mut self, ticket: &Ticket, now: Instant) {
-        let is_another = self.running.values().any(|running| running.is_suspect && running.has_ended);
+        let mut others = self.running.iter().filter(|(number, _)| **number != ticket.number);
+        let another_is_unsettled = others.any(|(_, running)| running.is_suspect && running.handler_ended.is_some());
         let Some(running) = self.running.get_mut(&ticket.number) else { return };
-        running.has_ended = true;
+        running.handler_ended.get_or_insert(now);
+        let limit = SETTLED_WITHIN.min(self.queues[ticket.queue].rules.start_limit / 2);
         if let Some(isolation) = self.isolation.as_mut().filter(|isolation| isolation.number == ticket.number) {
-            isolation.until = isolation.until.min(now + if is_another { ACK_FLUSH_TIME } else { SETTLED_WITHIN });
+            isolation.until = isolation.until.min(now + if another_is_unsettled { ACK_FLUSH_TIME } else { limit });
         }
     }
 
@@ -307,9 +316,9 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// A started delivery is not settled, but gets another attempt here when it is due. Its slot is free until then, and its place in
-    /// the window is not. One whose channel is gone is dropped: the broker has it again. If the queue is [drained](Self::drain), returns the
-    /// delivery, and its slot stays taken.
+    /// A started delivery is not settled, but gets another attempt here when it is due. Until then it takes no slot, but still counts towards
+    /// the window. If its channel is gone, it is dropped: the broker has it again. If the queue is [drained](Self::drain), returns the delivery, and
+    /// its slot stays taken.
     pub(crate) fn hold(&mut self, ticket: Ticket, item: T, due: Instant, now: Instant) -> Option<(Ticket, T)>
     where
         T: Fingerprint,
@@ -324,7 +333,7 @@ impl<T> Inbox<T> {
         None
     }
 
-    /// `None` if the channel of the delivery is gone: then its slot is free now, and nothing else is to do.
+    /// `None` if the channel of the delivery is gone: then its slot is free now, and there is nothing else to do.
     fn take_running(&mut self, ticket: &Ticket) -> Option<Running> {
         let running = self.running.remove(&ticket.number);
         if running.is_none() {
@@ -354,11 +363,10 @@ impl<T> Inbox<T> {
     /// broker has it all again. `is_by_delivery`: a delivery that never arrives here has ended the connection. It does so each time, and
     /// charges what the process holds beside it. So what was proven no longer counts, and little is taken at a time.
     pub(crate) fn lost(&mut self, index: QueueIndex, is_by_delivery: bool) {
-        let (lost, kept) =
-            std::mem::take(&mut self.running).into_iter().partition(|(_, running)| running.queue == index.0);
+        let running = std::mem::take(&mut self.running).into_iter();
+        let (lost, kept): (BTreeMap<_, _>, BTreeMap<_, _>) = running.partition(|(_, running)| running.queue == index.0);
         self.running = kept;
         self.isolation.take_if(|isolation| !self.running.contains_key(&isolation.number));
-        let lost: BTreeMap<u64, Running> = lost;
         self.queues[index.0].lose(lost.into_values().map(|running| running.redeliveries).collect());
         if is_by_delivery {
             self.proof.shake();
@@ -376,7 +384,17 @@ impl<T> Inbox<T> {
     /// Whether a delivery has waited too long for a handler. If the queue is ordered, the broker will soon take back what it holds for so long.
     /// To keep the order, all of it has to go back together.
     pub(crate) fn has_late(&self, index: QueueIndex, now: Instant) -> bool {
-        self.queues[index.0].late_at().is_some_and(|at| at <= now)
+        self.late_at(index.0).is_some_and(|at| at <= now)
+    }
+
+    /// When a delivery of the queue will have waited too long. In an ordered queue, a copy that is on its way gets a moment more, because it would be
+    /// sent again each time.
+    fn late_at(&self, queue: usize) -> Option<Instant> {
+        let (late_at, rules) = (self.queues[queue].late_at()?, &self.queues[queue].rules);
+        let has_copy =
+            || self.running.values().any(|running| running.queue == queue && running.handler_ended.is_some());
+        let more = if rules.is_ordered && has_copy() { rules.start_limit / 40 } else { Duration::ZERO };
+        Some(late_at + more.min(SETTLED_WITHIN))
     }
 
     /// The broker takes deliveries back sooner than was known, so none may wait for longer than this.
@@ -391,22 +409,22 @@ impl<T> Inbox<T> {
         self.queues[index.0].take_all()
     }
 
-    /// When to call [`start`](Self::start) and ask for the rest again even if nothing else happens; in any case later than now.
+    /// When time alone next changes something: then call [`start`](Self::start), and ask for everything else again. Always later than `now`.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
         let isolation = self.isolation.as_ref().map(|isolation| isolation.until);
         let proven = self.proof.youngest(&self.running).map(|running| running.started + CRASHES_WITHIN);
         let turn = if self.takes_turns(now) { self.turn.ends_at(&self.queues) } else { None };
-        let start_limit = |running: &Running| self.queues[running.queue].rules.start_limit;
-        let stuck = self.running.values().map(|running| running.started + start_limit(running));
-        let stuck = stuck.filter(|at| *at > now).min();
-        let late = self.queues.iter().filter_map(QueueInbox::late_at).filter(|at| *at > now).min();
-        let due = self.queues.iter().filter_map(QueueInbox::due_at).min();
+        // They are in the order of their start, so mostly the first one is not stuck.
+        let stuck = (0..self.queues.len()).filter_map(|queue| {
+            let (limit, running) = (self.queues[queue].rules.start_limit, self.running.values());
+            running.filter(|running| running.queue == queue).map(|running| running.started + limit).find(|at| *at > now)
+        });
+        let unconfirmed = self.running.values().filter_map(Running::unconfirmed_at);
+        let late = (0..self.queues.len()).filter_map(|queue| self.late_at(queue));
+        let due = self.queues.iter().filter_map(QueueInbox::due_at);
         let ended = self.awaits_subscriptions_until(now);
-        [isolation, self.quiet_until, proven, stuck, turn, late, due, ended]
-            .into_iter()
-            .flatten()
-            .filter(|at| *at > now)
-            .min()
+        let single = [isolation, self.quiet_until, proven, turn, ended].into_iter().flatten();
+        single.chain(stuck).chain(unconfirmed).chain(late).chain(due).filter(|at| *at > now).min()
     }
 
     /// Applies what time alone changes: turns and isolations end, and handlers that have run long enough count as proven.
@@ -476,6 +494,17 @@ impl<T> Inbox<T> {
         let limit = self.queues[index.0].rules.start_limit;
         let long = self.running.values().take_while(|running| now.saturating_duration_since(running.started) >= limit);
         long.filter(|running| running.queue == index.0).count()
+    }
+
+    /// How many deliveries of the queue's present subscription have long been waiting for the confirm of a copy.
+    fn unconfirmed(&self, index: QueueIndex, now: Instant) -> usize {
+        let subscription = self.queues[index.0].present_subscription();
+        let of_it = |running: &&Running| running.queue == index.0 && running.subscription == subscription;
+        self.running
+            .values()
+            .filter(of_it)
+            .filter(|running| running.unconfirmed_at().is_some_and(|at| at <= now))
+            .count()
     }
 
     fn number(&mut self) -> u64 {

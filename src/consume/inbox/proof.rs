@@ -17,7 +17,7 @@ pub(super) struct Proof {
     proven: u64,
     /// Running handlers up to this number are counted already.
     counted: u64,
-    /// A suspect was seen, and not enough was proven since.
+    /// A suspect has arrived, or a delivery has ended the connection, and not enough was proven since.
     is_shaken: bool,
 }
 
@@ -39,7 +39,7 @@ impl Proof {
         self.is_shaken
     }
 
-    /// A suspect has arrived: what was proven before counts no more.
+    /// A suspect has arrived, or a delivery has ended the connection: what was proven before counts no more.
     pub(super) fn shake(&mut self) {
         (self.is_shaken, self.proven) = (true, 0);
     }

@@ -410,17 +410,21 @@ impl<T> QueueInbox<T> {
         self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
     }
 
-    /// Whether everything that the subscription may bring is held between two attempts, and another one could bring more. Not
+    /// Whether everything that the subscription may bring is held between two attempts or is `unconfirmed`, and another one could bring more. Not
     /// while a suspect near its limit is held: what another one brings may kill the process, which would charge it. A message that only
     /// lost channels have charged does not count: otherwise, after a few of them, each message would wait for the one before it.
-    pub(super) fn is_full_of_held(&self) -> bool {
+    pub(super) fn is_full_of_resting(&self, unconfirmed: usize) -> bool {
         let Subscription { prefetch, .. } = self.subscription;
         // The cheapest first.
         prefetch > 0
-            && self.held.len() >= usize::from(prefetch)
+            && self.held.len() + unconfirmed >= usize::from(prefetch)
             && self.prefetch_left() > prefetch
-            && self.held.values().filter(|held| self.is_of_present(held)).count() >= usize::from(prefetch)
+            && self.held.values().filter(|held| self.is_of_present(held)).count() + unconfirmed >= usize::from(prefetch)
             && !self.held.values().any(|held| self.is_kept_alone(held))
+    }
+
+    pub(super) fn present_subscription(&self) -> u64 {
+        self.subscription.number
     }
 
     /// Whether the present subscription brought it.

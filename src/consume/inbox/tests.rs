@@ -51,8 +51,7 @@ fn prove(inbox: &mut Inbox<u64>, queue: QueueIndex, times: u64, now: Instant) {
 
 /// Starts one handler.
 fn started(inbox: &mut Inbox<u64>, now: Instant) -> (Ticket, u64) {
-    let (ticket, item) = inbox.start(now).expect("a handler may start");
-    (ticket, item)
+    inbox.start(now).expect("a handler may start")
 }
 
 #[derive(Debug, Clone)]
@@ -132,9 +131,9 @@ proptest! {
                 },
                 Call::Hold(which, millis) => if !running.is_empty() {
                     let (queue, ticket, counts, item) = running.swap_remove(which % running.len());
-                    let held = inbox.hold(ticket, item, now + Duration::from_millis(millis), now);
-                    prop_assert_eq!(held.is_some(), counts && drained[queue]);
-                    if let Some((ticket, item)) = held {
+                    let not_held = inbox.hold(ticket, item, now + Duration::from_millis(millis), now);
+                    prop_assert_eq!(not_held.is_some(), counts && drained[queue]);
+                    if let Some((ticket, item)) = not_held {
                         fates.insert(item, Fate::GivenBack);
                         inbox.finish(ticket, now);
                     } else if counts {

@@ -85,8 +85,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Declares the queue again. If the ack timeout may have been over, waits for the end of an alarm before. Meanwhile hands back late deliveries
-    /// and checks the channel: without a subscription, nothing else would notice that it was closed, and copies of its messages must not be sent.
+    /// Declares the queue again. If the ack timeout may have expired, first waits until no alarm is in effect. Meanwhile hands back late
+    /// deliveries and checks the channel: without a subscription, nothing else would notice that it was closed, and after that no copies of its
+    /// messages may be sent.
     async fn declare_again(&self) -> Result<(), Error> {
         let declare = async {
             tokio::time::sleep(DELETION).await;

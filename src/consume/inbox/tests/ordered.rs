@@ -115,3 +115,23 @@ fn suspects_of_an_ordered_queue_wait_for_the_rest_of_its_window_but_not_for_long
     assert_eq!(inbox.wake_at(now), Some(now + millis(100)));
     assert_eq!(started(&mut inbox, now + millis(100)).1, 2, "nothing else comes");
 }
+
+/// When all goes back, a copy that is on its way may be stored, and would be sent again each time.
+#[test]
+fn a_copy_that_is_on_its_way_gets_a_moment_before_an_ordered_queue_gives_all_back() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { is_ordered: true, ..RULES });
+    for item in 0..2 {
+        inbox.arrive(queue, Some(0), now, item);
+    }
+    let (ticket, _) = started(&mut inbox, now);
+    let _ = started(&mut inbox, now);
+    let late = now + RULES.start_limit;
+    assert!(inbox.has_late(queue, late));
+    inbox.handler_ended(&ticket, late);
+    assert!(!inbox.has_late(queue, late));
+    assert_eq!(inbox.wake_at(late), Some(late + SETTLED_WITHIN));
+    assert!(inbox.has_late(queue, late + SETTLED_WITHIN), "but not for long");
+    inbox.finish(ticket, late);
+    assert!(inbox.has_late(queue, late));
+}

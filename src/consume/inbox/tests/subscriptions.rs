@@ -120,5 +120,26 @@ fn a_subscription_full_of_waits_is_replaced_although_lost_channels_have_charged_
         assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
     }
     assert_eq!(inbox.window(queue, now + ACK_FLUSH_TIME), 0);
-    assert!(is_near_limit(8, RULES.delivery_limit));
+    assert!(suspicion::is_near_limit(8, RULES.delivery_limit));
+}
+
+/// Otherwise a copy that is refused after a crash would stop its queue, because little is proven then and the window is one.
+#[test]
+fn a_subscription_whose_delivery_has_long_been_waiting_for_a_confirm_ends_and_another_one_takes_its_place() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    inbox.arrive(queue, Some(1), now, 1);
+    inbox.lost(queue, false);
+    assert_eq!(inbox.window(queue, now), 1);
+    inbox.subscribed(queue, 1, now);
+    inbox.arrive(queue, Some(2), now, 2);
+    let (ticket, _) = started(&mut inbox, now);
+    inbox.handler_ended(&ticket, now);
+    let later = now + SETTLED_WITHIN;
+    let soon = later - Duration::from_millis(1);
+    assert_eq!((inbox.window(queue, soon), inbox.wake_at(soon)), (1, Some(later)));
+    inbox.pass_time(later);
+    assert_eq!(inbox.window(queue, later), 0);
+    inbox.subscribed(queue, 0, later);
+    assert!(inbox.window(queue, later) > 0);
 }

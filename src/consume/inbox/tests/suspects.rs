@@ -20,7 +20,7 @@ fn a_suspect_closes_every_window_and_runs_alone() {
 
 /// Its copy may not be confirmed for long.
 #[test]
-fn once_a_suspects_handler_has_ended_others_start_after_a_while_although_it_is_not_settled() {
+fn others_start_a_while_after_a_suspects_handler_has_ended_even_if_it_is_not_settled() {
     let (mut inbox, now) = (Inbox::new(0), Instant::now());
     let queue = inbox.add(RULES);
     inbox.arrive(queue, Some(0), now, 1);
@@ -35,6 +35,32 @@ fn once_a_suspects_handler_has_ended_others_start_after_a_while_although_it_is_n
     assert!(inbox.start(later).is_none(), "the suspect is not settled");
     assert_eq!(inbox.wake_at(later), Some(later + SETTLED_WITHIN));
     assert_eq!(started(&mut inbox, later + SETTLED_WITHIN).1, 3);
+}
+
+/// Otherwise refused copies of one queue would stop all queues for as often as there are suspects.
+#[test]
+fn of_several_suspects_that_are_not_settled_only_the_first_one_holds_up_others() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(RULES);
+    for item in 1..4 {
+        inbox.arrive(queue, Some(5), now, item);
+    }
+    let (first, _) = started(&mut inbox, now);
+    inbox.handler_ended(&first, now);
+    // It is called again when a copy is given up.
+    inbox.handler_ended(&first, now);
+    assert!(inbox.start(now + ACK_FLUSH_TIME).is_none());
+    let later = now + SETTLED_WITHIN;
+    let (second, _) = started(&mut inbox, later);
+    inbox.handler_ended(&second, later);
+    assert!(inbox.start(later).is_none());
+    let later = later + ACK_FLUSH_TIME;
+    let (third, _) = started(&mut inbox, later);
+    inbox.finish(first, later);
+    inbox.finish(second, later);
+    inbox.handler_ended(&third, later);
+    inbox.arrive(queue, Some(5), later, 4);
+    assert!(inbox.start(later + ACK_FLUSH_TIME).is_none(), "nothing else is unsettled any more");
 }
 
 #[test]
