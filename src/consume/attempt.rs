@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 
 use crate::clock;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::{Fingerprint as _, SETTLED_WITHIN};
+use crate::consume::inbox::Fingerprint as _;
 use crate::consume::settler::Settler;
 use crate::consume::unacked::Unacked;
 use crate::failure::Failure;
@@ -58,7 +58,6 @@ pub(crate) struct ComesAgain {
 /// The flow of one message. If the delivery stays in this process, returns it with the time of its next attempt. The slot is not told then that the
 /// handler has ended, or another handler could start before the delivery is held.
 pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Option<(Unacked, Instant)> {
-    let may_have_killed = unacked.unanswered.is_some();
     let attempt = Attempt::open(unacked).await;
     let decided = attempt.run().await;
     if decided.is_hold() {
@@ -66,11 +65,6 @@ pub(crate) async fn attempt(unacked: Unacked, slot: &(impl Slot + Sync)) -> Opti
     }
     slot.handler_ended(attempt.comes_again(decided.decision));
     attempt.carry_out(&decided, slot).await;
-    if may_have_killed {
-        // Its slot stays taken until then, because the next suspect may kill the process.
-        let read = attempt.settler.session_ended.run_until_cancelled(attempt.settler.until_read());
-        let _ = Box::pin(timeout(SETTLED_WITHIN, read)).await;
-    }
     None
 }
 
@@ -92,10 +86,9 @@ impl Decided {
 impl Attempt {
     /// Continues the chain's trace. If the delivery may have killed processes before, first exports what is known: this process may not live to do so.
     async fn open(mut unacked: Unacked) -> Self {
-        let is_held = unacked.chain.is_some();
         let mut chain = Self::continue_chain(&mut unacked);
         let Unacked { context, delivery, received, settler, in_flight, unanswered, .. } = unacked;
-        if let Some(unanswered) = unanswered.filter(|_| !is_held) {
+        if let Some(unanswered) = unanswered {
             let limit = context.contract.counts_deliveries.then_some(context.config.policy.delivery_limit);
             if context.tracer.came_back(&mut chain, &delivery, CameBack { unanswered, limit }) {
                 // Boxed, because it is rare and the task of a delivery should stay small.

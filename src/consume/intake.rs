@@ -170,7 +170,10 @@ impl Intake {
         let mut started = Vec::new();
         if !self.is_stopping() {
             while let Some((ticket, mut unacked)) = inbox.start(now) {
-                unacked.unanswered = inbox.unanswered(&ticket);
+                // What was held has been here since its last attempt.
+                if unacked.chain.is_none() {
+                    unacked.unanswered = inbox.unanswered(&ticket);
+                }
                 started.push((ticket, unacked));
             }
         }

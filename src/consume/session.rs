@@ -23,7 +23,7 @@ use crate::broker::client::{Channel, Connection};
 use crate::broker::keeper::Keeper;
 use crate::consume::ack_timeout::AckTimeout;
 use crate::consume::context::{InFlight, QueueContext};
-use crate::consume::inbox::QueueIndex;
+use crate::consume::inbox::{QueueIndex, is_near_limit};
 use crate::consume::intake::Intake;
 use crate::consume::settler::{Settler, SettlingChannel};
 use crate::consume::unacked::Unacked;
@@ -206,11 +206,13 @@ impl<'a> Session<'a> {
         let body = Bytes::from(data);
         let delivery = Delivery { address, origin, redelivered, delivery_tag, properties, body, ledger };
         let (arrived, settle_limit) = (Instant::now(), self.queue.ack_timeout.settle_limit());
+        let limit = context.config.policy.delivery_limit;
+        let is_urgent = delivery.ledger.redeliveries.is_some_and(|count| is_near_limit(count, limit));
         let (channel, session_ended) = (Arc::downgrade(&self.settling_channel), self.ended.clone());
         Unacked {
             delivery: Arc::new(delivery),
             received,
-            settler: Settler { channel, tag: delivery_tag, session_ended, arrived, settle_limit },
+            settler: Settler { channel, tag: delivery_tag, session_ended, arrived, settle_limit, is_urgent },
             in_flight: InFlight::new(context.clone()),
             context,
             chain: None,

@@ -22,28 +22,25 @@ pub(crate) struct Settler {
     pub(crate) arrived: Instant,
     /// It must be settled within this time of its arrival. Soon after, the broker takes it back, if the ack timeout is what was known on arrival.
     pub(crate) settle_limit: Duration,
+    /// Sent at once instead of being collected: the next crash may park the message.
+    pub(crate) is_urgent: bool,
 }
 
 impl Settler {
     /// True means that the settlement was collected; the broker may never read it. False: the channel is gone.
     pub(crate) fn settle(&self, how: Settlement) -> bool {
-        self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how))
-    }
-
-    /// Returns once the broker has read what was settled. False if the channel was closed before.
-    pub(crate) async fn until_read(&self) -> bool {
-        let Some(channel) = self.channel.upgrade() else { return false };
-        let answered = channel.round_trip();
-        drop(channel);
-        answered.await.is_ok()
+        self.channel.upgrade().is_some_and(|channel| channel.collect(self.tag, how, self.is_urgent))
     }
 
     /// Waits until the settlement is final: nothing that closes the channel brings the message back any more. False if the channel was closed
     /// before.
     pub(crate) async fn is_carried_out(&self) -> bool {
-        let is_read = self.until_read().await;
+        let Some(channel) = self.channel.upgrade() else { return false };
+        let answered = channel.round_trip();
+        drop(channel);
+        let is_answered = answered.await.is_ok();
         tokio::time::sleep(CLOSE_DELAY).await;
-        is_read
+        is_answered
     }
 
     /// Whether the channel is gone, so that the broker has the message again, or will have it soon.
@@ -82,7 +79,7 @@ impl SettlingChannel {
     }
 
     /// False if the channel is gone.
-    fn collect(self: Arc<Self>, tag: u64, how: Settlement) -> bool {
+    fn collect(self: Arc<Self>, tag: u64, how: Settlement, is_urgent: bool) -> bool {
         if !self.channel.is_open() {
             return false;
         }
@@ -90,7 +87,7 @@ impl SettlingChannel {
         state.collected.push((tag, how));
         let count = state.collected.len();
         drop(state);
-        if count == MOST_COLLECTED {
+        if count == MOST_COLLECTED || is_urgent {
             self.send();
         } else if count == 1 {
             let channel = Arc::downgrade(&self);

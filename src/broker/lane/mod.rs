@@ -21,7 +21,7 @@ use super::channel::{is_replaced, open_confirming};
 use super::client::{Channel, Connection};
 use super::queued::queued;
 use crate::error::describe;
-use crate::wire::names::CHAIN_ID;
+use crate::wire::names::{CHAIN_ID, RETURN_TO, WAIT_FOR};
 
 /// A copy of a message, for as long as somebody waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +74,7 @@ fn reply(result: lapin::Result<Confirmation>) -> Reply<BasicReturnMessage> {
     }
 }
 
-/// The copies that a returned message may be: those with its address, chain and body; failing that, those to its exchange; failing that, all.
+/// The copies that a returned message may be: those with its address, body and place in a chain; failing that, those to its exchange; failing that, all.
 fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessage) -> Vec<CopyId> {
     let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
         let mut owners: Vec<_> = under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();
@@ -86,7 +86,7 @@ fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessag
         is_to_its_exchange(copy)
             && copy.routing_key == message.routing_key
             && copy.body == message.data
-            && chain_id(&copy.properties()) == chain_id(&message.properties)
+            && identity(&copy.properties()) == identity(&message.properties)
     };
     [having(&is_it), having(&is_to_its_exchange)]
         .into_iter()
@@ -94,9 +94,10 @@ fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessag
         .unwrap_or_else(|| having(&|_| true))
 }
 
-/// Stands in for all properties, which cannot be compared: a NaN in a header is not equal to itself.
-fn chain_id(properties: &BasicProperties) -> Option<&AMQPValue> {
-    properties.headers().as_ref()?.inner().get(CHAIN_ID)
+/// The headers by which copies differ whose content is the same. All properties cannot be compared: a NaN in a header is not equal to itself.
+fn identity(properties: &BasicProperties) -> [Option<AMQPValue>; 3] {
+    let headers = properties.headers().as_ref();
+    [CHAIN_ID, RETURN_TO, WAIT_FOR].map(|name| headers.and_then(|headers| headers.inner().get(name).cloned()))
 }
 
 async fn publish(channel: &dyn Channel, copy: &Outgoing) -> lapin::Result<Confirmation> {

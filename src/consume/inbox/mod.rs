@@ -42,7 +42,8 @@
 //! wait in the process for so long, others on the same channel, and whatever else an ordered queue holds.
 //!
 //! Copies that are refused for so long may park the messages that end with them, and in an ordered queue whatever else it holds. In other
-//! queues they park nothing else on 4.3, unless a message kills its process meanwhile. 3.10 and 4.0 count what is handed back because refused copies occupy all handlers.
+//! queues they park nothing else on 4.3, unless a message kills its process meanwhile. 3.10 and 4.0 count what is handed back because refused
+//! copies occupy all handlers.
 //!
 //! Outside the limits above an innocent message may be parked, with:
 //!
@@ -77,6 +78,7 @@ use proof::Proof;
 use queue_inbox::{QueueInbox, Waiting};
 pub(crate) use requeued::Fingerprint;
 pub(crate) use rules::Rules;
+pub(crate) use suspicion::is_near_limit;
 use suspicion::{Redeliveries, is_suspect};
 use turn::Turn;
 
@@ -152,7 +154,7 @@ const CRASHES_WITHIN: Duration = Duration::from_secs(10);
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long others wait at most for the settlement of a suspect whose handler has ended. The broker may not confirm its copy.
-pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long an ack may take to leave the process. If the process dies before, the broker never sees the ack.
 const ACK_FLUSH_TIME: Duration = Duration::from_millis(50);
@@ -196,7 +198,7 @@ impl<T> Inbox<T> {
             // A subscription with a prefetch of one, which the suspect uses up, brings nothing else and can stay.
             return u16::from(queue.is_used_up_by_one() && self.in_hand() == 1);
         }
-        if queue.is_full_of_resting(self.unconfirmed(index, now)) {
+        if queue.is_full_of_resting(|| self.unconfirmed(index, now)) {
             // Ends it: the broker counts only a subscription's own deliveries, so another one can bring more.
             return 0;
         }
@@ -290,12 +292,12 @@ impl<T> Inbox<T> {
     /// Until then a suspect has the process to itself, because the next one may kill the process. This is bounded: while one suspect is unsettled,
     /// those after it hardly wait, so refused copies do not add up.
     pub(crate) fn handler_ended(&mut self, ticket: &Ticket, now: Instant) {
-        let mut others = self.running.iter().filter(|(number, _)| **number != ticket.number);
-        let another_is_unsettled = others.any(|(_, running)| running.is_suspect && running.handler_ended.is_some());
         let Some(running) = self.running.get_mut(&ticket.number) else { return };
         running.handler_ended.get_or_insert(now);
-        let limit = SETTLED_WITHIN.min(self.queues[ticket.queue].rules.start_limit / 2);
         if let Some(isolation) = self.isolation.as_mut().filter(|isolation| isolation.number == ticket.number) {
+            let mut others = self.running.iter().filter(|(number, _)| **number != ticket.number);
+            let another_is_unsettled = others.any(|(_, other)| other.is_suspect && other.handler_ended.is_some());
+            let limit = SETTLED_WITHIN.min(self.queues[ticket.queue].rules.start_limit / 2);
             isolation.until = isolation.until.min(now + if another_is_unsettled { ACK_FLUSH_TIME } else { limit });
         }
     }
@@ -419,12 +421,13 @@ impl<T> Inbox<T> {
             let (limit, running) = (self.queues[queue].rules.start_limit, self.running.values());
             running.filter(|running| running.queue == queue).map(|running| running.started + limit).find(|at| *at > now)
         });
-        let unconfirmed = self.running.values().filter_map(Running::unconfirmed_at);
+        let may_be_replaced = self.queues.iter().any(QueueInbox::may_be_replaced);
+        let unconfirmed = may_be_replaced.then(|| self.running.values().filter_map(Running::unconfirmed_at));
         let late = (0..self.queues.len()).filter_map(|queue| self.late_at(queue));
         let due = self.queues.iter().filter_map(QueueInbox::due_at);
         let ended = self.awaits_subscriptions_until(now);
         let single = [isolation, self.quiet_until, proven, turn, ended].into_iter().flatten();
-        single.chain(stuck).chain(unconfirmed).chain(late).chain(due).filter(|at| *at > now).min()
+        single.chain(stuck).chain(unconfirmed.into_iter().flatten()).chain(late).chain(due).filter(|at| *at > now).min()
     }
 
     /// Applies what time alone changes: turns and isolations end, and handlers that have run long enough count as proven.

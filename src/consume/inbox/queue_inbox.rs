@@ -410,16 +410,23 @@ impl<T> QueueInbox<T> {
         self.rules.prefetch.saturating_sub(u16::try_from(self.brought_before()).unwrap_or(u16::MAX))
     }
 
-    /// Whether everything that the subscription may bring is held between two attempts or is `unconfirmed`, and another one could bring more. Not
-    /// while a suspect near its limit is held: what another one brings may kill the process, which would charge it. A message that only
-    /// lost channels have charged does not count: otherwise, after a few of them, each message would wait for the one before it.
-    pub(super) fn is_full_of_resting(&self, unconfirmed: usize) -> bool {
+    /// Whether all that the subscription may bring has come, and another one could bring more.
+    pub(super) fn may_be_replaced(&self) -> bool {
         let Subscription { prefetch, .. } = self.subscription;
         // The cheapest first.
-        prefetch > 0
-            && self.held.len() + unconfirmed >= usize::from(prefetch)
-            && self.prefetch_left() > prefetch
-            && self.held.values().filter(|held| self.is_of_present(held)).count() + unconfirmed >= usize::from(prefetch)
+        prefetch > 0 && self.held.len() + self.running >= usize::from(prefetch) && self.prefetch_left() > prefetch
+    }
+
+    /// Whether the subscription is to be replaced, because all that it may bring is held between two attempts or is `unconfirmed`, and what another
+    /// one brings could start. Not while a suspect near its limit is held: what another one brings may kill the process, which would charge it. A
+    /// message that only lost channels have charged does not count: otherwise, after a few of them, each message would wait for the one before it.
+    pub(super) fn is_full_of_resting(&self, unconfirmed: impl FnOnce() -> usize) -> bool {
+        if !self.may_be_replaced() {
+            return false;
+        }
+        let (unconfirmed, held) = (unconfirmed(), self.held.values().filter(|held| self.is_of_present(held)).count());
+        held + unconfirmed >= usize::from(self.subscription.prefetch)
+            && (unconfirmed == 0 || self.has_slot())
             && !self.held.values().any(|held| self.is_kept_alone(held))
     }
 

@@ -49,7 +49,7 @@ pub(super) fn is_suspect(rules: &Rules, redeliveries: Redeliveries) -> bool {
 }
 
 /// Whether a message that came back this often may be parked soon: few charges are left.
-pub(super) fn is_near_limit(redeliveries: u32, delivery_limit: u32) -> bool {
+pub(crate) fn is_near_limit(redeliveries: u32, delivery_limit: u32) -> bool {
     delivery_limit.saturating_sub(redeliveries) <= LAST_CHARGES
 }
 

@@ -120,7 +120,7 @@ fn a_subscription_full_of_waits_is_replaced_although_lost_channels_have_charged_
         assert_eq!(inbox.hold(ticket, item, now + seconds(60), now), None);
     }
     assert_eq!(inbox.window(queue, now + ACK_FLUSH_TIME), 0);
-    assert!(suspicion::is_near_limit(8, RULES.delivery_limit));
+    assert!(is_near_limit(8, RULES.delivery_limit));
 }
 
 /// Otherwise a copy that is refused after a crash would stop its queue, because little is proven then and the window is one.
@@ -142,4 +142,25 @@ fn a_subscription_whose_delivery_has_long_been_waiting_for_a_confirm_ends_and_an
     assert_eq!(inbox.window(queue, later), 0);
     inbox.subscribed(queue, 0, later);
     assert!(inbox.window(queue, later) > 0);
+}
+
+/// What another subscription brings could not start, and would only be charged.
+#[test]
+fn a_subscription_whose_deliveries_all_wait_for_confirms_stays_while_no_slot_is_free() {
+    let (mut inbox, now) = (Inbox::new(0), Instant::now());
+    let queue = inbox.add(Rules { concurrency: 2, ..RULES });
+    inbox.subscribed(queue, 2, now);
+    let tickets = [1, 2].map(|item| {
+        inbox.arrive(queue, Some(0), now, item);
+        let (ticket, _) = started(&mut inbox, now);
+        inbox.handler_ended(&ticket, now);
+        ticket
+    });
+    let later = now + SETTLED_WITHIN;
+    inbox.pass_time(later);
+    assert_eq!(inbox.window(queue, later), 2);
+    for ticket in tickets {
+        inbox.finish(ticket, later);
+    }
+    assert!(inbox.window(queue, later) >= 2);
 }
