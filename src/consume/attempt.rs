@@ -84,7 +84,8 @@ impl Decided {
 }
 
 impl Attempt {
-    /// Continues the chain's trace. If the delivery may have killed processes before, first exports what is known: this process may not live to do so.
+    /// Continues the chain's trace. If the delivery may have killed processes before, first exports what is known: this process may not live to do
+    /// so later.
     async fn open(mut unacked: Unacked) -> Self {
         let mut chain = Self::continue_chain(&mut unacked);
         let Unacked { context, delivery, received, settler, in_flight, unanswered, .. } = unacked;

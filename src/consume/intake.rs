@@ -170,7 +170,7 @@ impl Intake {
         let mut started = Vec::new();
         if !self.is_stopping() {
             while let Some((ticket, mut unacked)) = inbox.start(now) {
-                // What was held has been here since its last attempt.
+                // Not after a wait in this process: the returns before its first attempt were told then.
                 if unacked.chain.is_none() {
                     unacked.unanswered = inbox.unanswered(&ticket);
                 }

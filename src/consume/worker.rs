@@ -22,8 +22,8 @@ pub(crate) struct Worker {
 impl Worker {
     /// # Errors
     ///
-    /// Only before the queue is consumed for the first time, if the broker refuses to declare or to consume it. A missing permission to read the queue
-    /// is no such refusal: it is retried until the shutdown, as is every failure after the queue has been consumed once.
+    /// Only before the queue is consumed for the first time, if the broker refuses to declare or to consume it. A missing permission to
+    /// read the queue is no such refusal: it is retried until the shutdown, as is every failure after the queue has been consumed once.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let (shutdown, queue) = (&self.queue.shutdown, self.queue.context.config.queue.as_str());
         let (mut failures, mut started, mut has_consumed, mut was_taken_back) = (0, false, false, false);

@@ -74,7 +74,8 @@ fn reply(result: lapin::Result<Confirmation>) -> Reply<BasicReturnMessage> {
     }
 }
 
-/// The copies that a returned message may be: those with its address, body and place in a chain; failing that, those to its exchange; failing that, all.
+/// The copies that a returned message may be: those with its address, body and place in a chain; failing that, those to its exchange; failing
+/// that, all.
 fn owners(under_way: &HashMap<CopyId, Arc<Outgoing>>, message: BasicReturnMessage) -> Vec<CopyId> {
     let having = |test: &dyn Fn(&Outgoing) -> bool| -> Vec<CopyId> {
         let mut owners: Vec<_> = under_way.iter().filter(|(_, copy)| test(copy)).map(|(id, _)| *id).collect();

@@ -1,8 +1,8 @@
 //! Which copies of a lane were returned, although lapin hands a return to the wrong confirm.
 //!
 //! The broker sends a copy's return before its ack. lapin (4.12) puts returns into a queue, and each ack or nack takes the first
-//! one there, whoever it belongs to. So a returned copy is recognised by its address, its body and some of its headers, and an ack is believed if no return of its
-//! own can still be in that queue:
+//! one there, whoever it belongs to. So a returned copy is recognised by its address, its body and some of its headers, and an ack is
+//! believed if no return of its own can still be in that queue:
 //!
 //! - An ack that found no return found the queue empty: had the copy been returned, an earlier ack would have brought that.
 //! - An ack that brought another copy's return may have its own still in the queue. But since the queue was last empty, each ack has

@@ -153,7 +153,8 @@ const CRASHES_WITHIN: Duration = Duration::from_secs(10);
 /// How long suspects wait for subscriptions to end. The broker may not answer.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long others wait at most for the settlement of a suspect whose handler has ended. The broker may not confirm its copy.
+/// How long the settlement of a delivery whose handler has ended may take before others go on without it: other suspects, and what is behind it in
+/// its queue. The broker may not confirm its copy.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long an ack may take to leave the process. If the process dies before, the broker never sees the ack.
