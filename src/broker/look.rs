@@ -83,7 +83,8 @@ pub(crate) async fn look(
         if !is_empty || took < DOUBTFUL || took < DOUBTFUL + quickest_answer(channel).await? {
             return Ok((seen, true));
         }
-        if clock::now() > until {
+        // A single look may be held up for longer.
+        if began > until {
             return Ok((seen, false));
         }
     }

@@ -21,12 +21,15 @@ pub(crate) async fn lasts(time: Duration) {
 
 /// Waits until the broker reports this alarm.
 pub(crate) async fn alarm_is_on(broker: &Broker, resource: &str) {
-    let alarms = broker.management().unwrap().alarms().await.unwrap();
-    assert!(alarms.iter().any(|alarm| alarm == resource), "the alarm is on: {alarms:?}");
+    let management = broker.management().unwrap();
+    let is_on = async || management.alarms().await.map(|alarms| alarms.iter().any(|alarm| alarm == resource));
+    eventually(SOON, "the alarm is on", is_on).await.unwrap();
 }
 
 pub(crate) async fn no_alarm_is_on(broker: &Broker) {
-    assert_eq!(broker.management().unwrap().alarms().await.unwrap(), [""; 0], "the alarm is over");
+    let management = broker.management().unwrap();
+    let is_over = async || management.alarms().await.map(|alarms| alarms.is_empty());
+    eventually(SOON, "the alarm is over", is_over).await.unwrap();
 }
 
 /// Connections of these services that publish during an alarm.

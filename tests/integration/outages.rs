@@ -86,6 +86,18 @@ async fn a_message_is_not_charged_for_subscriptions_to_a_leader_that_is_silent()
     if !broker.has_rabbitmqctl() {
         return not_tried("a queue whose leader is suspended, because rabbitmqctl cannot be run");
     }
+    // The time of an answer tells a silent leader, so a busy machine may deceive a service now and then. Without the check, each time all
+    // services are deceived.
+    for _ in 0..3 {
+        if first_attempt_after_a_silence(broker).await <= 2 {
+            return;
+        }
+    }
+    panic!("the message was charged each time");
+}
+
+/// The number of the first attempt at a message whose queue's leader was silent for four services.
+async fn first_attempt_after_a_silence(broker: &Broker) -> u32 {
     let mut fixture = Fixture::new("silent-leader").await;
     // A leader is doubted for 5 s, and a busy broker needs time for its other answers: if they are late, the queue is consumed all the
     // same.
@@ -120,8 +132,7 @@ async fn a_message_is_not_charged_for_subscriptions_to_a_leader_that_is_silent()
     }
     let attempts = log.all();
     assert_eq!((attempts.len(), handled), (1, 1));
-    // The time of an answer tells a silent leader, so a busy machine may deceive one of the four.
-    assert!(attempts[0] <= 2, "attempt {}", attempts[0]);
+    attempts[0]
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -213,7 +213,13 @@ impl Fixture {
     pub(crate) async fn declare(&self) {
         let mut settings = self.settings.clone();
         settings.queue_mut(&self.queue);
-        Topology::of(&settings).unwrap().declare(&settings).await.unwrap();
+        let topology = Topology::of(&settings).unwrap();
+        topology.declare(&settings).await.unwrap();
+        // A new quorum queue refuses messages until it has a leader (3.10).
+        for queue in &topology.queues {
+            let has_leader = async || self.client.depth(&queue.name).await.map(|_| true);
+            eventually(SOON, "the queue has a leader", has_leader).await.unwrap();
+        }
     }
 
     /// Sets a policy for one queue, until [`clear_policy`](Self::clear_policy). If the queue exists, waits until it is in effect.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use rehop_testing::eventually;
+use rehop_testing::{Port, eventually};
 
 use crate::support::SOON;
 
@@ -42,7 +42,8 @@ impl Arrived {
 
 /// A receiver over HTTP. It has its own threads, so it is independent of each test's runtime.
 pub(crate) struct Collector {
-    pub(crate) address: SocketAddr,
+    /// Claimed, so that nobody takes it while the receiver is down.
+    port: Port,
     arrived: Arc<Mutex<Arrived>>,
     running: Mutex<Option<Running>>,
 }
@@ -55,17 +56,13 @@ struct Running {
 
 impl Collector {
     pub(crate) fn start() -> Self {
-        let collector = Self {
-            address: TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(),
-            arrived: Arc::default(),
-            running: Mutex::default(),
-        };
+        let collector = Self { port: Port::claim().unwrap(), arrived: Arc::default(), running: Mutex::default() };
         collector.start_again();
         collector
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.port.address())
     }
 
     pub(crate) fn arrived(&self) -> MutexGuard<'_, Arrived> {
@@ -74,7 +71,7 @@ impl Collector {
 
     /// Listens at the same address as before.
     pub(crate) fn start_again(&self) {
-        let listener = TcpListener::bind(self.address).unwrap();
+        let listener = TcpListener::bind(self.port.address()).unwrap();
         let (stop, connections) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (stopped, open, arrived) = (stop.clone(), connections.clone(), self.arrived.clone());
         let acceptor = std::thread::spawn(move || {
@@ -95,7 +92,7 @@ impl Collector {
         let Some(running) = self.running.lock().unwrap().take() else { return };
         *running.stop.lock().unwrap() = true;
         // Wakes the acceptor.
-        drop(TcpStream::connect(self.address));
+        drop(TcpStream::connect(self.port.address()));
         running.acceptor.join().unwrap();
         for connection in running.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -156,22 +153,22 @@ fn request(reader: &mut impl BufRead) -> Option<(String, String, Vec<u8>)> {
 
 /// A receiver over gRPC, for traces only. It ends with its runtime.
 pub(crate) struct GrpcCollector {
-    address: SocketAddr,
+    port: Port,
     arrived: Arc<Mutex<Arrived>>,
 }
 
 impl GrpcCollector {
     pub(crate) async fn start() -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let arrived = Arc::default();
+        let (port, arrived) = (Port::claim().unwrap(), Arc::default());
+        let address = port.address();
         let traces = TraceServiceServer::new(Traces(Arc::clone(&arrived)));
         tokio::spawn(tonic::transport::Server::builder().add_service(traces).serve(address));
         eventually(SOON, "the receiver listens", async || TcpStream::connect(address).is_ok()).await.unwrap();
-        Self { address, arrived }
+        Self { port, arrived }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.port.address())
     }
 
     pub(crate) fn arrived(&self) -> MutexGuard<'_, Arrived> {

@@ -16,6 +16,7 @@ use crate::{alone, collector};
 
 /// A process takes the message and dies.
 async fn dies(fixture: &Fixture) {
+    fixture.has_depth(&fixture.queue, 1).await;
     RawClient::connect(fixture.settings.broker.url.expose()).await.look(&fixture.queue).await;
 }
 
@@ -94,7 +95,6 @@ async fn a_death_after_a_wait_is_in_the_chains_trace_and_so_is_what_follows() {
     let running = running.begin_stop();
     gate.add_permits(1);
     running.ended().await.unwrap();
-    fixture.has_depth(&fixture.queue, 1).await;
     dies(&fixture).await;
     let running = fixture.serve_always(Ok(())).await;
     let chain = Chain::of(&producer, &fixture, 6).await;

@@ -233,7 +233,7 @@ impl Client {
     }
 
     /// Publishes one message and waits for the broker's confirm. A new quorum queue refuses messages until it has a leader (3.10),
-    /// so only a refusal that lasts for a second counts.
+    /// so only a refusal that lasts for a second and ten tries counts.
     ///
     /// # Errors
     /// When the broker refuses the message, or it is unroutable.
@@ -241,14 +241,16 @@ impl Client {
         let properties = message.properties.to_lapin()?.with_headers(table_of(&message.headers)?);
         let (exchange, key) = (&message.exchange, &message.routing_key);
         let until = Instant::now() + REFUSAL_COUNTS_AFTER;
-        loop {
+        for tries in 1.. {
             match self.publish_raw(exchange, key, &message.body, properties.clone(), true).await {
-                Err(ClientError::Refused { .. }) if Instant::now() < until => {
+                // On a busy machine a single try may take that long.
+                Err(ClientError::Refused { .. }) if tries < 10 || Instant::now() < until => {
                     tokio::time::sleep(REFUSAL_COUNTS_AFTER / 20).await;
                 }
                 published => return published,
             }
         }
+        unreachable!("there are as many tries as it takes")
     }
 
     /// Publishes many messages, with up to 500 unconfirmed at a time. Unroutable messages go unnoticed.

@@ -1,6 +1,5 @@
 use std::{
     fmt, io,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +20,7 @@ use tokio::{
 
 use super::{
     error::BrokerError,
+    ports::Port,
     url::{address_of, with_address},
 };
 
@@ -30,7 +30,8 @@ use super::{
 /// started it. Dropping it cuts all open connections.
 #[derive(Debug)]
 pub struct Proxy {
-    address: SocketAddr,
+    /// Claimed, so that nobody takes it while connections are refused.
+    port: Port,
     shared: Arc<Shared>,
     acceptor: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
@@ -104,11 +105,11 @@ impl Proxy {
     /// When no port is free, or the URL is invalid.
     pub async fn start(target: &str) -> Result<Self, BrokerError> {
         let target = Mutex::new(address(target)?);
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(BrokerError::io("listen for a proxy"))?;
-        let address = listener.local_addr().map_err(BrokerError::io("listen for a proxy"))?;
+        let port = Port::claim()?;
+        let listener = TcpListener::bind(port.address()).await.map_err(BrokerError::io("listen for a proxy"))?;
         let shared = Arc::new(Shared { target, flow: Mutex::default(), connections: Mutex::default() });
         let acceptor = tokio::spawn(accept(listener, shared.clone()));
-        Ok(Self { address, shared, acceptor: tokio::sync::Mutex::new(Some(acceptor)) })
+        Ok(Self { port, shared, acceptor: tokio::sync::Mutex::new(Some(acceptor)) })
     }
 
     /// Sends new connections to another `target`, like a load balancer when a node fails. Open ones are not affected.
@@ -123,7 +124,7 @@ impl Proxy {
     /// Where the proxy listens: `127.0.0.1:port`.
     #[must_use]
     pub fn address(&self) -> String {
-        self.address.to_string()
+        self.port.address().to_string()
     }
 
     /// The same URL, through the proxy.
@@ -177,11 +178,11 @@ impl Proxy {
     /// Accepts new connections again.
     ///
     /// # Errors
-    /// When another process has taken the port in the meantime.
+    /// When a process other than a test has taken the port in the meantime.
     pub async fn accept(&self) -> Result<(), BrokerError> {
         let mut acceptor = self.acceptor.lock().await;
         if acceptor.is_none() {
-            let listener = TcpListener::bind(self.address).await.map_err(BrokerError::io("listen again"))?;
+            let listener = TcpListener::bind(self.port.address()).await.map_err(BrokerError::io("listen again"))?;
             *acceptor = Some(tokio::spawn(accept(listener, self.shared.clone())));
         }
         Ok(())

@@ -102,7 +102,7 @@ async fn a_client_works_on_after_an_error_and_the_error_names_what_was_tried() -
     client.publish(Publish::to_queue(&queue)).await?;
     client.publish(Publish::to_queue(&queue)).await?;
     eventually(SOON, "two messages are ready", async || client.depth(&queue).await.map(|depth| depth == 2)).await?;
-    let few = client.drain(&queue, 3, Duration::from_secs(10)).await.map_err(|error| error.to_string());
+    let few = client.drain(&queue, 3, Duration::from_secs(25)).await.map_err(|error| error.to_string());
     assert!(few.as_ref().is_err_and(|error| error.contains("3 messages") && error.contains("2 messages")), "{few:?}");
     client.publish(Publish::to_queue(&queue)).await?;
     eventually(SOON, "one message is ready", async || client.depth(&queue).await.map(|depth| depth == 1)).await?;

@@ -64,7 +64,7 @@ pub(crate) async fn forged_times(ground: Ground) -> Account {
 
 /// Many messages wait, the broker is frozen until the last of them is due, and all return at once.
 pub(crate) async fn due_together(ground: Ground) -> Account {
-    let (count, tier) = if ground.long { (1_000_000, 300_000) } else { (5_000, 40_000) };
+    let (count, tier) = if ground.long { (1_000_000, 300_000) } else { (5_000, 60_000) };
     let broker = ground.own_broker(|builder| builder).await;
     let mut lab = ground.lab_on("due-together", broker.clone());
     lab.work_mut().delays = vec![tier];

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use rehop::Topology;
 use rehop::topology::{ExchangeKind, Role};
-use rehop_testing::{Broker, Client, Proxy, Publish};
+use rehop_testing::{Broker, Client, Proxy, Publish, eventually};
 use serde_json::json;
 
 use crate::expectation::{Expected, Place, Policy};
-use crate::ground::connect;
+use crate::ground::{SOON, connect};
 use crate::load::Load;
 use crate::record::Reader;
 use crate::service::{Config, Does, QueueConfig, Service, Supervised};
@@ -133,6 +133,9 @@ impl Lab {
         }
         for queue in topology.queues {
             client.declare_queue(&queue.name, json!(queue.arguments)).await.unwrap();
+            // A new quorum queue refuses messages until it has a leader (3.10).
+            let has_leader = async || client.depth(&queue.name).await.map(|_| true);
+            eventually(SOON, "the queue has a leader", has_leader).await.unwrap();
         }
         for it in topology.bindings {
             client.bind(&it.queue, &it.exchange, &it.routing_key, json!(it.arguments)).await.unwrap();

@@ -142,7 +142,7 @@ pub(crate) struct Service {
 }
 
 /// How much later than the end of its grace time a service may have stopped, by its own clock: a busy machine does not run it at once.
-const LATE: Duration = Duration::from_secs(3);
+const LATE: Duration = Duration::from_secs(15);
 
 /// How long a signal to a process and the end of a process may take. That is the machine's time, not the service's.
 const MACHINE: Duration = Duration::from_secs(30);

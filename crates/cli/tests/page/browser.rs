@@ -1,11 +1,10 @@
 //! A real browser: Debian's Chromium, by W3C WebDriver.
 
-use std::net::TcpListener;
 use std::process::Stdio;
 
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rehop_testing::eventually;
+use rehop_testing::{Port, eventually};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, MutexGuard};
@@ -19,6 +18,7 @@ static ONE: Mutex<()> = Mutex::const_new(());
 pub(crate) struct Browser {
     pub(crate) client: Client,
     driver: Child,
+    _port: Port,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -26,9 +26,9 @@ impl Browser {
     /// A window of this size, with further switches of Chromium. `None`, loudly, if there is no browser.
     pub(crate) async fn open(width: u32, switches: &[&str]) -> Option<Self> {
         let one = ONE.lock().await;
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = Port::claim().unwrap();
         let mut command = Command::new("chromedriver");
-        command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command.arg(format!("--port={}", port.number())).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         let Ok(driver) = command.spawn() else {
             assert!(std::env::var_os("REHOP_TEST_BROWSER").is_none(), "chromedriver cannot be started");
             not_tried("a page in a browser, because there is no chromedriver; see make test-page");
@@ -43,7 +43,7 @@ impl Browser {
         let capabilities = serde_json::Map::from_iter([("goog:chromeOptions".to_owned(), options)]);
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(capabilities);
-        let url = format!("http://127.0.0.1:{port}");
+        let url = format!("http://{}", port.address());
         let connected: Mutex<Option<Client>> = Mutex::new(None);
         eventually(SOON, "the browser starts", async || {
             let client = builder.connect(&url).await.map_err(|error| error.to_string())?;
@@ -52,7 +52,7 @@ impl Browser {
         })
         .await
         .unwrap();
-        Some(Self { client: connected.into_inner().unwrap(), driver, _one: one })
+        Some(Self { client: connected.into_inner().unwrap(), driver, _port: port, _one: one })
     }
 
     /// Opens the page by its one-time address.

@@ -13,6 +13,8 @@ use crate::support::{Fixture, SOON, is_before_4_3};
 const COUNT: u32 = 2_000;
 /// So many bytes a second that nobody has seen all messages when the signal comes.
 const SLOWLY: u64 = 100_000;
+/// What the page says when it waits no longer.
+const GAVE_UP: &str = "not everything that was begun from the page has ended within 8s";
 
 /// Parked messages behind a slow connection.
 async fn slow_stock(test: &str) -> (Fixture, Proxy) {
@@ -39,23 +41,36 @@ async fn looking(fixture: &Fixture, proxy: &Proxy, more: &str, left: u32) -> Too
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_the_looks_of_pages_and_each_message_is_in_its_place_before_the_process_ends() {
     for (more, left) in [("", COUNT - 1_000), ("&all=1", 0)] {
-        let (fixture, proxy) = slow_stock("ui-end").await;
-        let tool = looking(&fixture, &proxy, more, left).await;
-        tool.signal("INT");
-        tool.logs("a second signal stops immediately").await;
-        proxy.rate(0);
-        let ended = tool.finished().await;
-        assert_eq!(ended.code(), 0, "{}", ended.err);
-        assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), COUNT, "they are there when it has ended");
-        let messages = fixture.client.get_all(&fixture.parked()).await.unwrap();
-        let ids = messages.iter().map(|message| message.properties.message_id.clone().unwrap());
-        assert!(ids.eq((0..COUNT).map(|n| n.to_string())), "in their order, after {more:?}");
-        // Before 4.3, each return counts.
-        if !is_before_4_3().await {
-            let counted = messages.iter().filter_map(|it| it.headers.get("x-delivery-count")?.as_u64());
-            assert_eq!(counted.max().unwrap_or(0), 0, "nothing was counted");
+        let mut tries = 0;
+        while !everything_is_back_in_time(more, left).await {
+            tries += 1;
+            assert!(tries < 3, "the broker took 8 s each time");
         }
     }
+}
+
+/// False if the page gave up: it waits for 8 s, which a busy broker may need for itself.
+async fn everything_is_back_in_time(more: &str, left: u32) -> bool {
+    let (fixture, proxy) = slow_stock("ui-end").await;
+    let tool = looking(&fixture, &proxy, more, left).await;
+    tool.signal("INT");
+    tool.logs("a second signal stops immediately").await;
+    proxy.rate(0);
+    let ended = tool.finished().await;
+    assert_eq!(ended.code(), 0, "{}", ended.err);
+    if ended.err.contains(GAVE_UP) {
+        return false;
+    }
+    assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), COUNT, "they are there when it has ended");
+    let messages = fixture.client.get_all(&fixture.parked()).await.unwrap();
+    let ids = messages.iter().map(|message| message.properties.message_id.clone().unwrap());
+    assert!(ids.eq((0..COUNT).map(|n| n.to_string())), "in their order, after {more:?}");
+    // Before 4.3, each return counts.
+    if !is_before_4_3().await {
+        let counted = messages.iter().filter_map(|it| it.headers.get("x-delivery-count")?.as_u64());
+        assert_eq!(counted.max().unwrap_or(0), 0, "nothing was counted");
+    }
+    true
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +81,7 @@ async fn a_broker_that_does_not_answer_keeps_the_page_from_ending_for_a_few_seco
     tool.signal("TERM");
     let ended = tool.finished().await;
     assert_eq!(ended.code(), 0, "{}", ended.err);
-    assert!(ended.err.contains("not everything that was begun from the page has ended within 8s"), "{}", ended.err);
+    assert!(ended.err.contains(GAVE_UP), "{}", ended.err);
     proxy.cut();
     fixture.has_depth(&fixture.parked(), COUNT).await;
 }

@@ -5,17 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rehop::{Consumer, Message, Raw};
-use rehop_testing::eventually;
+use rehop_testing::{Port, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::endpoint::{Endpoint, status};
 use super::process::Tool;
 use crate::support::{Fixture, Running, SOON};
-
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 async fn get(address: &str, path: &str) -> Result<(u16, String), String> {
     request(address, "GET", path).await.map_err(|error| error.to_string())
@@ -43,7 +39,8 @@ async fn answers(address: &str, path: &str, status: u16, part: &str) {
 async fn probes_and_metrics_follow_the_relay_through_an_outage() {
     let (fixture, proxy) = Fixture::behind_proxy("listen").await;
     let endpoint = Endpoint::start(|_| async { status(204) }).await;
-    let address = free_address();
+    let port = Port::claim().unwrap();
+    let address = port.address().to_string();
     proxy.refuse().await;
     let tool = fixture.tool(&["relay", "--queue", &fixture.queue, "--to", &endpoint.url, "--listen", &address]);
     answers(&address, "/livez", 200, "live").await;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use rehop::settings::TopologyMode;
-use rehop_testing::{Publish, Received};
+use rehop_testing::{Port, Publish, Received};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
@@ -141,7 +141,8 @@ async fn an_endpoint_that_hangs_is_a_timeout_and_the_message_is_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_refuses_connections_gets_the_message_when_it_is_back() {
     let fixture = Fixture::new("refuses").await;
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let claimed = Port::claim().unwrap();
+    let port = claimed.number();
     let to = format!("http://user:hunter2@127.0.0.1:{port}/orders?token=hunter3");
     let environment = [variables(&fixture.settings), vec![("RELAY_TO".to_owned(), to)]].concat();
     let relay = Tool::start(&["relay", "--queue", &fixture.queue], environment);
