@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rehop_operator::parked::{
     DiscardRequest, EditRequest, Exported, Filter, ImportRequest, ListRequest, Parked, ParkedError, Place, Planned,
-    RampSettings, RestoreRequest,
+    RampSettings, RestoreRequest, Stop,
 };
 use rehop_testing::{Publish, Received};
 
@@ -321,6 +321,28 @@ async fn exported_messages_are_imported_once_and_replayed_like_any_other() {
     expected.sort();
     assert_eq!(handled, expected);
     run.stop().await;
+}
+
+/// The alternate exchange takes whatever finds no queue, and the broker confirms that.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_binding_of_the_parked_queue_no_import_and_no_restore_is_a_success() {
+    let fixture = Fixture::new("unbound").await;
+    fixture.park(numbered(4)).await;
+    let (operator, mut exported) = (fixture.operator(), Vec::new());
+    let sink = |message: Exported| {
+        exported.push(Ok(message));
+        true
+    };
+    operator.export(&Filter::default(), None, sink).await.unwrap();
+    operator.discard(&DiscardRequest::default(), |_| {}, never()).await.unwrap();
+    let park = format!("{}.park", fixture.namespace.name());
+    fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({})).await.unwrap();
+    let imported = operator.import(&ImportRequest::default(), exported, never()).await.unwrap_err();
+    assert!(matches!(imported, ParkedError::Strayed { .. }), "{imported}");
+    let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
+    let restored = bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap();
+    assert_eq!(restored.stopped, Some(Stop::StrayGrew), "{restored:?}");
+    fixture.has_depth(&fixture.parked(), 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

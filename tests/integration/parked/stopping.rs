@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rehop::{Failure, Message};
-use rehop_operator::parked::{Filter, ImportRequest, ParkedError, Progress, Stop};
+use rehop::{Failure, Message, Settings, Topology};
+use rehop_operator::parked::{Filter, ImportRequest, Parked, ParkedError, Place, Progress, Stop};
 use rehop_testing::{Broker, Publish};
+use rehop_worlds::{Conditions, Version, World};
 use serde_json::json;
 
 use super::{never, numbered, ramp, request};
@@ -140,12 +141,12 @@ async fn a_count_that_was_cut_off_is_not_taken_for_the_expected_number() {
     fixture.client.publish_many(messages).await.unwrap();
     fixture.has_depth(&fixture.parked(), 8).await;
     // Messages are held for half of it, and the large ones need twice as long.
-    fixture.settings.broker.consumer_timeout = Duration::from_secs(20);
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(60);
     fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
     let mut request = request(ramp(&[]));
     request.filter.chains = ["0", "1", "2"].map(str::to_owned).to_vec();
     request.expect = Some(3);
-    proxy.rate(LARGE as u64 / 4);
+    proxy.rate(LARGE as u64 / 12);
     // One at a time, so that nothing more is on its way when the count ends.
     let error = fixture.operator().with_prefetch(1).replay(&request, |_| {}, never()).await.unwrap_err();
     proxy.rate(0);
@@ -157,6 +158,31 @@ async fn a_count_that_was_cut_off_is_not_taken_for_the_expected_number() {
     let left: Vec<_> = fixture.client.get_all(&fixture.parked()).await.unwrap();
     let ids = left.iter().map(|message| message.properties.message_id.clone().unwrap());
     assert!(ids.eq((0..8).map(|number| number.to_string())), "in their order");
+}
+
+/// Each time, those that stay are at the head of the queue again.
+#[test]
+fn a_run_ends_when_the_messages_that_stay_take_too_long_to_read() {
+    let slow = Conditions { latency: Duration::from_millis(40), ..Conditions::default() };
+    let mut world = World::of(7, Version::V4_3, slow);
+    let mut settings = Settings::default();
+    settings.queue_mut("orders");
+    // Messages are held for half of it.
+    settings.broker.consumer_timeout = Duration::from_secs(60);
+    settings.consume.handler_timeout = Some(Duration::from_secs(1));
+    let declared = settings.clone();
+    world.start(|_| async move { Topology::of(&declared)?.declare(&declared).await });
+    let ids: Vec<_> = (0..600).map(|number| world.publish("orders.parked", &number)).collect();
+    let mut request = request(ramp(&[]));
+    request.filter.chains = [&ids[0], &ids[1], &ids[599]].map(|id| id.as_str().to_owned()).to_vec();
+    let operator = Parked::open(&settings, Place::queue("orders")).unwrap().with_prefetch(1);
+    let replay = world.start(|_| async move { operator.replay(&request, |_| {}, never()).await.map(drop) });
+    world.pass(Duration::from_secs(600));
+    assert!(world.has_ended(replay));
+    let error = world.error(replay).unwrap();
+    assert!(error.contains("of 600 messages in queue \"orders.parked\" could be looked at"), "{error}");
+    let left = |queue| world.queue(queue).unwrap().ready.len();
+    assert_eq!((left("orders"), left("orders.parked")), (2, 598));
 }
 
 /// The leader of the queue stops after the import has looked at the queue, and confirms nothing.

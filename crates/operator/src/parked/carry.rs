@@ -8,14 +8,14 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, sleep_until};
 
 use crate::parked::arguments::DeliveryLimit;
-use crate::parked::copies::Move;
+use crate::parked::copies::{Immovable, Move};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::look::{Held, Look};
 use crate::parked::message::{Interpreter, ParkedMessage};
 use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
-use crate::parked::ramp::{Next, Ramp, Stop};
+use crate::parked::ramp::{LONGEST_WAIT, Next, Ramp, Stop};
 use crate::parked::session::Session;
 use crate::parked::under_way::{Drained, UnderWay};
 use crate::parked::ways::Queues;
@@ -69,9 +69,25 @@ pub(super) struct State {
     pub(super) stray_at_start: Option<u64>,
     pub(super) queues: Queues,
     pub(super) kinds: HashSet<(Option<String>, Option<String>)>,
+    /// How many copies were sent to the stray queue, because they belong there.
+    pub(super) sent_to_stray: u64,
     pub(super) is_paused: bool,
     pub(super) send_at: Option<Instant>,
     pub(super) stop_was_heard: bool,
+    /// A copy has ended the channel with others under way. From then on nothing is sent beside a copy, so that it shows which one it is.
+    pub(super) sends_alone: bool,
+    pub(super) lane_end: Option<LaneEnd>,
+}
+
+/// The end of the channel that copies are sent on.
+pub(super) struct LaneEnd {
+    pub(super) error: ParkedError,
+    /// The broker does not accept one of the copies.
+    pub(super) is_over_a_copy: bool,
+    /// The chain of a message whose copy was under way.
+    pub(super) chain: String,
+    /// How many copies were under way.
+    pub(super) copies: u64,
 }
 
 /// How many messages are ready in other queues, where that could be seen.
@@ -90,6 +106,7 @@ pub(super) struct Ready {
 /// A message whose copy is under way. Its body has gone into the copy.
 pub(super) struct Sent {
     pub(super) held: Held,
+    pub(super) chain: String,
     pub(super) span: Option<RestSpan>,
     /// The queue that a restore moves it back to.
     pub(super) goes_back_to: Option<String>,
@@ -99,8 +116,8 @@ pub(super) struct Sent {
 enum RoundEnd {
     /// Everything was seen, or nothing more is to be moved or can be found.
     Done,
-    /// Messages were held long enough. What is left of the queue is gone through again.
-    HeldLong,
+    /// What is left of the queue is gone through again: messages were held long enough, or the channel of the copies has ended.
+    Again,
 }
 
 impl<'a> Carrier<'a> {
@@ -151,8 +168,14 @@ impl<'a> Carrier<'a> {
             // If an error ends the operation, only this says what was moved.
             self.show();
             match end? {
-                RoundEnd::Done => return Ok(given_back?),
-                RoundEnd::HeldLong => given_back?,
+                RoundEnd::Done => {
+                    // Otherwise what came to the stray queue after the last reading would go unnoticed.
+                    if let Ok(depths) = self.read_depths().await {
+                        self.apply_depths(&depths);
+                    }
+                    return Ok(given_back?);
+                }
+                RoundEnd::Again => given_back?,
             }
         }
     }
@@ -173,11 +196,41 @@ impl<'a> Carrier<'a> {
             let _ = reading.await;
         }
         let drained = self.drain(look, under_way).await;
-        match end {
+        let end = match end {
             // A second run would copy again what was copied but not confirmed, so that error takes precedence.
             Err(ParkedError::Incomplete { .. }) | Ok(_) => drained.and(end),
             Err(error) => Err(error),
+        };
+        match self.state.lane_end.take() {
+            None => end,
+            Some(lane_end) => {
+                self.tally.unconfirmed += lane_end.copies;
+                end?;
+                if !lane_end.is_over_a_copy || self.ramp.stopped().is_some() {
+                    return Err(lane_end.error);
+                }
+                tracing::warn!(
+                    queue = self.queue,
+                    run = self.session.run,
+                    error = %lane_end.error,
+                    unconfirmed = lane_end.copies,
+                    "the broker does not accept one of the copies; from now on they are sent one at a time"
+                );
+                self.state.sends_alone = true;
+                *under_way = UnderWay::open(self.session, self.job.in_flight).await?;
+                Ok(RoundEnd::Again)
+            }
         }
+    }
+
+    /// The channel of the copies has ended. Returns whether the round goes on: the message was alone, and stays where it is.
+    async fn goes_on_without(&mut self, under_way: &mut UnderWay<Sent>) -> Result<bool, ParkedError> {
+        let Some(lane_end) = self.state.lane_end.take_if(|end| self.state.sends_alone && end.is_over_a_copy) else {
+            return Ok(false);
+        };
+        self.cannot_move(&lane_end.chain, Immovable::TooLarge(lane_end.error.to_string()));
+        *under_way = UnderWay::open(self.session, self.job.in_flight).await?;
+        Ok(true)
     }
 
     async fn go_through(
@@ -188,7 +241,7 @@ impl<'a> Carrier<'a> {
         reading: &mut Option<BoxFuture<'a, Result<Depths, Error>>>,
     ) -> Result<RoundEnd, ParkedError> {
         let (mut seen, mut ready, mut is_short) = (0, None::<Ready>, false);
-        let hold_until = Instant::now() + self.job.hold;
+        let (hold_until, moved_before) = (Instant::now() + self.job.hold, self.tally.moved);
         let mut next_tick = Instant::now() + TICK;
         let end = loop {
             let now = Instant::now();
@@ -203,13 +256,14 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if now >= hold_until {
-                // A queue that has become shorter would be gone through again and again, and so would one whose messages another consumer
-                // gets.
-                is_short |= look.is_silent() || seen == 0;
-                break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
+                // Another round would end like this one if the queue has become shorter, or if nothing was moved and nothing waits to be: another
+                // consumer gets the messages, or those that stay take too long to read.
+                is_short |= look.is_silent() || (ready.is_none() && started == moved_before);
+                break if is_short { RoundEnd::Done } else { RoundEnd::Again };
             }
             if let Some(Ready { message, .. }) = &ready {
-                let room = under_way.has_room(message.size) && !self.state.is_paused;
+                let is_beside = self.state.sends_alone && under_way.len() > 0;
+                let room = under_way.has_room(message.size) && !is_beside && !self.state.is_paused;
                 match self.ramp.next(started, &self.book.fates, now.into_std()) {
                     Next::Stop(_) => break RoundEnd::Done,
                     Next::Watch(until) => wake = wake.min(until.into()),
@@ -240,7 +294,12 @@ impl<'a> Carrier<'a> {
                     self.state.stop_was_heard = true;
                     self.ramp.stop(Stop::Requested);
                 }
-                Some(answers) = under_way.answers() => self.answered(look, answers)?,
+                Some(answers) = under_way.answers() => {
+                    self.answered(look, answers)?;
+                    if self.state.lane_end.is_some() && !self.goes_on_without(under_way).await? {
+                        break RoundEnd::Again;
+                    }
+                }
                 delivery = next_fate(&mut self.fates) => self.note(&delivery),
                 Some(depths) = OptionFuture::from(reading.as_mut()) => {
                     *reading = None;
@@ -291,8 +350,8 @@ impl<'a> Carrier<'a> {
     /// Reads the depths that decide whether to go on.
     fn read_depths(&self) -> BoxFuture<'a, Result<Depths, Error>> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
-        let is_replay = matches!(self.job.action, Move::Replay { .. });
-        let stray = (is_replay && self.queue != stray).then_some(stray);
+        let leaves = matches!(self.job.action, Move::Replay { .. } | Move::Restore);
+        let stray = (leaves && self.queue != stray).then_some(stray);
         let destinations = self.job.max_ready.map(|_| self.state.queues.existing().clone()).unwrap_or_default();
         Box::pin(async move {
             let stray = match stray {
@@ -310,7 +369,7 @@ impl<'a> Carrier<'a> {
     fn apply_depths(&mut self, depths: &Depths) {
         // The stray queue may not have answered at the start.
         if let Some(stray) = depths.stray
-            && stray > *self.state.stray_at_start.get_or_insert(stray)
+            && stray > *self.state.stray_at_start.get_or_insert(stray) + self.state.sent_to_stray
         {
             self.ramp.stop(Stop::StrayGrew);
         }
@@ -324,6 +383,7 @@ impl<'a> Carrier<'a> {
 
     /// Listens on until every fate is known, or nothing was heard for so long.
     pub(crate) async fn follow(&mut self, silence: Duration) {
+        let silence = silence.min(LONGEST_WAIT);
         // Whoever stops it wants to be gone.
         let silence = if self.state.stop_was_heard { silence.min(Duration::from_secs(1)) } else { silence };
         let mut until = Instant::now() + silence;

@@ -16,6 +16,7 @@ use crate::parked::look::{Held, Look};
 use crate::parked::message::{ParkedMessage, Raw};
 use crate::parked::operator::Parked;
 use crate::parked::progress::Fates;
+use crate::parked::ramp::LONGEST_WAIT;
 use crate::parked::session::Session;
 use crate::parked::show::{ChainSearch, Match};
 use crate::parked::under_way::{Answered, Drained, UnderWay};
@@ -191,7 +192,7 @@ impl Parked {
             failed => look.end(failed).await?,
         };
         book.fates.sent = 1;
-        let until = Instant::now() + request.follow;
+        let until = Instant::now() + request.follow.min(LONGEST_WAIT);
         let mut stop = self.stop.clone();
         while let Some(stream) = fates.as_mut().filter(|_| !book.is_complete()) {
             tokio::select! {

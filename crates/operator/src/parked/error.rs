@@ -54,7 +54,7 @@ pub enum ParkedError {
     /// Not all messages could be looked at that were in the queue at the start. What moves messages has moved those that it found.
     #[error(
         "only {looked_at} of {wanted} messages in queue {queue:?} could be looked at: it took longer than half of broker.consumer_timeout, \
-         the queue's leader did not answer, others took some, or some expired; run it again"
+         the queue's leader did not answer, others took some, or some expired; run it again, nearer to the broker if it took too long"
     )]
     Incomplete {
         /// The queue.
@@ -142,6 +142,17 @@ pub enum ParkedError {
         within: Duration,
         /// Whether the broker has said that it blocks the connection, as during an alarm.
         is_blocked: bool,
+    },
+    /// Messages reached the stray queue during an import.
+    #[error(
+        "messages reached queue {stray:?} during the import: queue {queue:?} may lack a binding. `rehop topology declare` adds it, and \
+         `rehop parked list --stray` shows them; then import again, and what the queue has by then is left out"
+    )]
+    Strayed {
+        /// The queue.
+        queue: String,
+        /// The stray queue.
+        stray: String,
     },
     /// Only discarded messages can be restored.
     #[error("messages can be restored only out of the discarded queue")]

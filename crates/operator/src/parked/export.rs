@@ -263,9 +263,29 @@ fn typed(value: &AMQPValue) -> Value {
 }
 
 const EXACT: &str = "$amqp";
+const TABLE: &str = "FieldTable";
 
 fn exact(value: &AMQPValue) -> Value {
-    json!({ EXACT: serde_json::to_value(value).unwrap_or(Value::Null) })
+    let exact = match value {
+        // JSON has no such numbers.
+        AMQPValue::Float(number) if !number.is_finite() => json!({ "Float": number.to_string() }),
+        AMQPValue::Double(number) if !number.is_finite() => json!({ "Double": number.to_string() }),
+        AMQPValue::FieldTable(table) => json!({ TABLE: typed_table(table) }),
+        other => serde_json::to_value(other).unwrap_or(Value::Null),
+    };
+    json!({ EXACT: exact })
+}
+
+/// What [`exact`] wrote.
+fn inexact(exact: &Value) -> Result<AMQPValue, String> {
+    let only = exact.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next());
+    let number = |text: &str| text.parse::<f64>().map_err(|error| error.to_string());
+    match only {
+        Some((kind, Value::String(text))) if kind == "Float" => Ok(AMQPValue::Float(number(text)? as f32)),
+        Some((kind, Value::String(text))) if kind == "Double" => Ok(AMQPValue::Double(number(text)?)),
+        Some((kind, Value::Object(fields))) if kind == TABLE => Ok(AMQPValue::FieldTable(untyped_table(fields)?)),
+        _ => serde_json::from_value(exact.clone()).map_err(|error| error.to_string()),
+    }
 }
 
 fn typed_table(table: &FieldTable) -> Map<String, Value> {
@@ -287,7 +307,7 @@ fn untyped(value: &Value) -> Result<AMQPValue, String> {
             AMQPValue::FieldArray(items.into())
         }
         Value::Object(fields) => match (fields.get(EXACT), fields.len()) {
-            (Some(exact), 1) => serde_json::from_value(exact.clone()).map_err(|error| error.to_string())?,
+            (Some(exact), 1) => inexact(exact)?,
             _ => AMQPValue::FieldTable(untyped_table(fields)?),
         },
     })
@@ -348,6 +368,19 @@ mod tests {
         }
     }
 
+    /// Otherwise none of the messages of a file could be imported that has one such header.
+    #[test]
+    fn numbers_that_json_does_not_have_are_imported_as_they_were_exported() {
+        for number in [f64::INFINITY, f64::NEG_INFINITY] {
+            let values = [AMQPValue::Double(number), AMQPValue::Float(number as f32)];
+            let headers = with_headers([("number", AMQPValue::FieldArray(values.to_vec().into()))]);
+            assert_eq!(round_trip(&headers, b"").0, headers);
+        }
+        let (imported, _) = round_trip(&with_headers([("number", AMQPValue::Double(f64::NAN))]), b"");
+        let number = &imported.headers().as_ref().unwrap().inner()["number"];
+        assert!(matches!(number, AMQPValue::Double(number) if number.is_nan()), "{number:?}");
+    }
+
     #[test]
     fn every_property_is_imported_as_it_was_exported() {
         let [a, b, c, d, e, f, g, h] = ["a", "b", "c", "d", "e", "f", "g", "h"].map(ShortString::from);
@@ -395,6 +428,8 @@ mod tests {
     fn a_table_that_looks_like_an_exact_value_is_written_exactly() {
         let looks_exact = AMQPValue::FieldTable(table(EXACT, AMQPValue::Void));
         assert_eq!(untyped(&typed(&looks_exact)), Ok(looks_exact));
+        let with_infinity = AMQPValue::FieldTable(table(EXACT, AMQPValue::Double(f64::INFINITY)));
+        assert_eq!(untyped(&typed(&with_infinity)), Ok(with_infinity));
         let plain = AMQPValue::FieldTable(table("a", AMQPValue::Boolean(true)));
         assert_eq!(typed(&plain), json!({ "a": true }));
     }

@@ -77,8 +77,8 @@ impl Parked {
     ///
     /// As [`list`](Self::list); when a message is not an exported one, is masked or belongs to another queue; when the queue refuses a
     /// message; [`ParkedError::Unconfirmed`] if the broker confirms none for half of `broker.consumer_timeout`, or at the end for
-    /// `broker.timeout`; and [`ParkedError::Incomplete`] if not all that is in the queue could be looked at. The messages before the one
-    /// that failed may be in the queue.
+    /// `broker.timeout`; [`ParkedError::Strayed`] if messages reach the stray queue meanwhile; and [`ParkedError::Incomplete`] if not all
+    /// that is in the queue could be looked at. The messages before the one that failed may be in the queue.
     pub async fn import(
         &self,
         request: &ImportRequest,
@@ -156,10 +156,17 @@ impl Parked {
     ) -> Result<(), ParkedError> {
         let under_way = UnderWay::open(session, in_flight(None)).await?;
         let (queue, metrics) = (&*self.queue, self.metrics("import"));
-        let mut publishing = Publishing { session, queue, under_way, imported, metrics };
+        let watched = Some(self.interpreter.names.stray()).filter(|stray| stray != queue);
+        let strays = match &watched {
+            Some(stray) => session.depth_if_any(stray).await?,
+            None => None,
+        };
+        let stray = watched.zip(strays);
+        let mut publishing = Publishing { session, queue, under_way, imported, metrics, stray };
         let ended = self.publish_new(&mut publishing, present, messages, stop).await;
         let drained = publishing.drain().await;
-        ended.and(drained)
+        ended.and(drained)?;
+        publishing.check_stray().await
     }
 
     async fn publish_new(
@@ -189,7 +196,13 @@ impl Parked {
                         publishing.imported.is_stopped = true;
                         return Ok(());
                     }
-                    answers = publishing.answers(self.hold()) => publishing.count(answers?)?,
+                    answers = publishing.answers(self.hold()) => {
+                        let is_first = publishing.imported.imported == 0;
+                        publishing.count(answers?)?;
+                        if is_first {
+                            publishing.check_stray().await?;
+                        }
+                    }
                 }
             }
             if let Some(work) = work_queue.filter(|work| !existing.contains(work)) {
@@ -266,6 +279,8 @@ struct Publishing<'a> {
     under_way: UnderWay<()>,
     imported: &'a mut Imported,
     metrics: MoveMetrics,
+    /// The stray queue, and how many messages it had, if none of these is to go there.
+    stray: Option<(String, u64)>,
 }
 
 impl Publishing<'_> {
@@ -295,9 +310,22 @@ impl Publishing<'_> {
         self.imported.count(answers, self.queue, &self.metrics)
     }
 
-    async fn drain(mut self) -> Result<(), ParkedError> {
+    /// # Errors
+    ///
+    /// [`ParkedError::Strayed`] if the stray queue has grown: then the queue may lack a binding, and confirms tell nothing.
+    async fn check_stray(&self) -> Result<(), ParkedError> {
+        let Some((stray, before)) = &self.stray else { return Ok(()) };
+        match self.session.depth_if_any(stray).await? {
+            Some(depth) if depth > *before => {
+                Err(ParkedError::Strayed { queue: self.queue.to_owned(), stray: stray.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn drain(&mut self) -> Result<(), ParkedError> {
         let limit = self.session.limit;
-        let Self { queue, under_way, imported, metrics, .. } = &mut self;
+        let Self { queue, under_way, imported, metrics, .. } = self;
         let Drained { ended, unanswered } =
             under_way.drain(limit, |answers| imported.count(answers, queue, metrics)).await;
         if unanswered == 0 { ended } else { ended.and(Err(self.unconfirmed(limit))) }

@@ -99,12 +99,10 @@ impl Subscription {
         Ok(())
     }
 
-    fn ack(&mut self, tags: Vec<u64>) {
+    /// False if the channel was gone: then the broker delivers the messages again.
+    fn ack(&mut self, tags: Vec<u64>) -> bool {
         self.acked += tags.len() as u64;
-        for ack in self.settled.ack(tags) {
-            // Without the channel, the broker delivers the message again.
-            self.channel.send_settlement(ack);
-        }
+        self.settled.ack(tags).all(|ack| self.channel.send_settlement(ack))
     }
 
     /// How many of its messages the broker counts as held here.
@@ -166,14 +164,15 @@ impl<'a> Look<'a> {
     /// Makes sure that another message can come, if at most so many more are wanted. Not to be dropped halfway: messages would go back
     /// to another place than their own.
     pub(crate) async fn prepare(&mut self, wanted: u64) -> Result<(), Error> {
-        // The first subscription brought its message to show its delivery count. When that is acked, it must not bring another.
-        if let [first] = &mut self.subscriptions[..]
-            && first.brought > 0
+        let is_first = self.subscriptions.len() == 1;
+        if let Some(last) = self.subscriptions.last_mut()
+            // The first subscription brought its message to show its delivery count. When that is acked, it must not bring another. Nor may one that
+            // is full stay: a queue with a single active consumer would give the next one nothing.
+            && (last.kept == last.prefetch || (is_first && last.brought > 0))
         {
-            first.cancel(self.session.limit).await?;
+            last.cancel(self.session.limit).await?;
         }
-        let is_full = self.subscriptions.last().is_none_or(|last| last.is_cancelled || last.kept == last.prefetch);
-        if is_full {
+        if self.subscriptions.last().is_none_or(|last| last.is_cancelled) {
             let prefetch = self.next_prefetch(wanted);
             let subscription = self.subscribe(prefetch).await?;
             self.subscriptions.push(subscription);
@@ -247,15 +246,18 @@ impl<'a> Look<'a> {
         self.subscriptions[held.subscription].kept += 1;
     }
 
-    /// Acks messages whose copies are confirmed.
-    pub(crate) fn ack<'h>(&mut self, moved: impl IntoIterator<Item = &'h Held>) {
+    /// Acks messages whose copies are confirmed. Returns how many: those of a channel that is gone come again.
+    pub(crate) fn ack<'h>(&mut self, moved: impl IntoIterator<Item = &'h Held>) -> u64 {
         let mut tags: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for held in moved {
             tags.entry(held.subscription).or_default().push(held.delivery.delivery_tag);
         }
+        let mut acked = 0;
         for (subscription, tags) in tags {
-            self.subscriptions[subscription].ack(tags);
+            let count = tags.len() as u64;
+            acked += if self.subscriptions[subscription].ack(tags) { count } else { 0 };
         }
+        acked
     }
 
     /// Gives everything back, and returns how the look ended.

@@ -16,9 +16,9 @@ pub struct Tally {
     pub without_destination: u64,
     /// How many match and are to go to a queue that does not exist. They stay.
     pub missing_destination: u64,
-    /// How many match and have headers too large for a copy. They stay.
+    /// How many match and cannot be copied: their headers or their body would be too large for the broker. They stay.
     pub too_large: u64,
-    /// How many copies the broker did not confirm in time. They may exist beside their originals.
+    /// How many copies the broker did not confirm, or whose originals could not be removed. They may exist beside their originals.
     pub unconfirmed: u64,
 }
 
@@ -30,7 +30,8 @@ impl Tally {
 
     /// The queue is gone through again from its head, where what was not moved is.
     pub(crate) fn start_again(&mut self) {
-        *self = Self { snapshot: self.snapshot, moved: self.moved, matched: self.moved, ..Self::default() };
+        let Self { snapshot, moved, unconfirmed, .. } = *self;
+        *self = Self { snapshot, moved, matched: moved, unconfirmed, ..Self::default() };
     }
 }
 
@@ -100,7 +101,7 @@ mod tests {
         };
         assert_eq!(tally.stayed(), 10);
         tally.start_again();
-        assert_eq!(tally, Tally { snapshot: 100, matched: 20, moved: 20, ..Tally::default() });
+        assert_eq!(tally, Tally { snapshot: 100, matched: 20, moved: 20, unconfirmed: 1, ..Tally::default() });
     }
 
     #[test]

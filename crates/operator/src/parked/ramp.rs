@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use crate::parked::progress::Fates;
 
+/// The longest that anything is waited for, whatever is asked. It is short enough to add to any time.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// How a replay grows.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -148,7 +151,7 @@ impl Ramp {
             return Next::Send { is_canary };
         }
         let full_since = *self.full_since.get_or_insert(now);
-        let until = full_since + self.settings.verdict_within;
+        let until = full_since + self.settings.verdict_within.min(LONGEST_WAIT);
         let is_over = now >= until;
         // The canary must be known to the last message. Later on a few may be slow.
         let enough = if is_canary { started } else { started - started / 10 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::parked::carry::{Carrier, MAX_KINDS, Ready, Sent};
+use crate::parked::carry::{Carrier, LaneEnd, MAX_KINDS, Ready, Sent};
 use crate::parked::copies::{Immovable, Move, Numbered};
 use crate::parked::error::ParkedError;
 use crate::parked::fates::News;
@@ -13,7 +13,7 @@ use crate::parked::group::Kind;
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::headers_json;
 use crate::parked::message::{ParkedMessage, Place, Raw};
-use crate::parked::under_way::{Answered, UnderWay};
+use crate::parked::under_way::{Answered, UnderWay, Unkept};
 use rehop::Timestamp;
 use rehop::internals::at_rest::{Original, traced};
 
@@ -82,7 +82,7 @@ impl Carrier<'_> {
                 if is_replay {
                     self.book.forget(number);
                 }
-                self.cannot_move(&message, immovable);
+                self.cannot_move(&message.chain, immovable);
                 return Ok(Some(held));
             }
         };
@@ -100,8 +100,10 @@ impl Carrier<'_> {
         let (span, trace) = self.tracer.as_ref().map(|tracer| tracer.start(resting)).unzip();
         let trace = trace.unwrap_or_default();
         copy.properties = traced(copy.properties, &trace);
+        self.state.sent_to_stray += u64::from(copy.exchange == self.interpreter.names.stray());
         let is_restore = self.job.action == Move::Restore;
         let goes_back_to = message.discarded_from.as_ref().filter(|_| is_restore).cloned();
+        let chain = message.chain.clone();
         // Used only to recognise a returned copy. Keeping the original's properties is cheaper than cloning the copy's.
         let (interpreter, properties) = (self.interpreter.clone(), std::mem::take(&mut held.delivery.properties));
         let write = move || {
@@ -112,21 +114,21 @@ impl Carrier<'_> {
             copy.map(|copy| traced(copy.properties, &trace)).unwrap_or_default()
         };
         let body = std::mem::take(&mut held.delivery.data);
-        under_way.send_with(Sent { held, span, goes_back_to }, body, copy, write)?;
+        under_way.send_with(Sent { held, chain, span, goes_back_to }, body, copy, write)?;
         Ok(None)
     }
 
-    fn cannot_move(&mut self, message: &ParkedMessage, immovable: Immovable) {
+    pub(super) fn cannot_move(&mut self, chain: &str, immovable: Immovable) {
         match immovable {
             Immovable::NoDestination => self.tally.without_destination += 1,
             Immovable::TooLarge(problem) => {
-                tracing::warn!(chain = message.chain, problem, "a message cannot be copied, and stays where it is");
+                tracing::warn!(chain, problem, "a message cannot be copied, and stays where it is");
                 self.tally.too_large += 1;
             }
         }
     }
 
-    /// Acks the originals of the copies that the broker keeps. The first problem counts.
+    /// Acks the originals of the copies that the broker keeps. The first that it refuses is an error; what ends the channel is noted.
     pub(super) fn answered(&mut self, look: &mut Look<'_>, answers: Vec<Answered<Sent>>) -> Result<(), ParkedError> {
         let (mut ended, mut moved) = (Ok(()), Vec::new());
         for (mut sent, answer) in answers {
@@ -137,12 +139,16 @@ impl Carrier<'_> {
                         span.failed("unconfirmed");
                     }
                     look.keep(&sent.held);
-                    ended = ended.and(Err(unkept.into()));
+                    match unkept {
+                        Unkept::Refused { .. } => ended = ended.and(Err(unkept.into())),
+                        Unkept::Failed { .. } | Unkept::Unclear { .. } => self.note_end(unkept, sent.chain),
+                    }
                 }
             }
         }
-        look.ack(moved.iter().map(|sent| &sent.held));
-        self.tally.moved += moved.len() as u64;
+        let acked = look.ack(moved.iter().map(|sent| &sent.held));
+        self.tally.moved += acked;
+        self.tally.unconfirmed += moved.len() as u64 - acked;
         match self.job.action {
             Move::Restore => {
                 moved.iter().flat_map(|sent| &sent.goes_back_to).for_each(|it| self.job.metrics.restored(it))
@@ -153,6 +159,16 @@ impl Carrier<'_> {
             self.book.fates.sent += moved.len() as u64;
         }
         ended
+    }
+
+    /// Only one of several copies may tell why the channel has ended.
+    fn note_end(&mut self, unkept: Unkept, chain: String) {
+        let is_over_a_copy = unkept.is_over_a_copy();
+        let present = self.state.lane_end.take();
+        let copies = present.as_ref().map_or(0, |present| present.copies) + 1;
+        let present = present.filter(|present| present.is_over_a_copy || !is_over_a_copy);
+        let lane_end = present.unwrap_or_else(|| LaneEnd { error: unkept.into(), is_over_a_copy, chain, copies });
+        self.state.lane_end = Some(LaneEnd { copies, ..lane_end });
     }
 
     pub(super) fn note(&mut self, delivery: &lapin::message::Delivery) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use lapin::BasicProperties;
+use lapin::{BasicProperties, ErrorKind};
 use tokio::time::timeout;
 
 use crate::parked::copies::Copy;
@@ -56,6 +56,18 @@ pub(crate) enum Unkept {
     Failed { exchange: String, error: lapin::Error },
     /// Its channel ended before it was clear whether it was returned.
     Unclear { exchange: String },
+}
+
+impl Unkept {
+    /// Whether the broker has closed the channel because of a copy, as when its body is too large: 406.
+    pub(crate) fn is_over_a_copy(&self) -> bool {
+        match self {
+            Self::Failed { error, .. } => {
+                matches!(error.kind(), ErrorKind::ProtocolError(answer) if answer.get_id() == 406)
+            }
+            Self::Refused { .. } | Self::Unclear { .. } => false,
+        }
+    }
 }
 
 impl From<Unkept> for ParkedError {
