@@ -1,4 +1,4 @@
-# Every target sets up what it needs and reports it. `make` lists the targets.
+# Every target sets up what it needs, or says what is missing. `make` lists the targets.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c

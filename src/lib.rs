@@ -47,7 +47,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | delivery | one `basic.deliver` of a message |
-//! | attempt | one run of the handler; the number of an attempt also counts charges without a run, as by a crash |
+//! | attempt | one run of the handler; its number also counts deliveries that ended without a run, for instance in a crash |
 //! | requeue | to give a message back for an immediate attempt |
 //! | hop | one wait of a message, from a failed attempt until its next one |
 //! | chain | all attempts and hops of one message |
@@ -87,7 +87,8 @@
 //! |---|---|---|
 //! | `rehop` | services | this library, and nothing else |
 //! | `rehop-testing` | tests of services | real brokers, clusters and network faults |
-//! | `rehop-worlds` | tests of services | a simulated broker and virtual time: faults, restarts and hours in milliseconds |
+//! | `rehop-worlds` | tests of services | whole services on a simulated broker, in virtual time: faults, restarts and hours in milliseconds |
+//! | `rehop-simulator` | tests | the simulated broker alone |
 //! | `rehop-cli` | operators | the tool `rehop`, with the relay |
 //! | `rehop-operator` | programs for operators | parked messages, the doctor, the comparison of topologies |
 //! | `rehop-page` | programs for operators | a local web page over these |

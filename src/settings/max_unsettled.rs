@@ -8,10 +8,11 @@ impl Settings {
     /// How many unsettled messages of this queue one process holds at most: 1 to 65535. That is `consume.prefetch`, unless the queue is
     /// ordered. If handlers that take all of `consume.handler_timeout` could not start so many in time, a process takes fewer. A queue that the settings do not list has what they say of all queues.
     ///
-    /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and must then be
-    /// handled one after the other before the broker takes it back. How many messages that allows follows from `retry.delays`,
-    /// `retry.immediate`, `retry.jitter`, `retry.delivery_limit`, `consume.handler_timeout` and `broker.consumer_timeout`; it is
-    /// never more than `consume.prefetch`, and never less than 1.
+    /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and is then handled
+    /// one after the other. What does not end before the broker would take it back is given back, which counts as a delivery, so it is
+    /// what can end in time, times half of `retry.delivery_limit`. It follows from `retry.delays`, `retry.immediate`, `retry.jitter`,
+    /// `retry.delivery_limit`, `consume.handler_timeout` and `broker.consumer_timeout`, and is at least 1 and at most
+    /// `consume.prefetch`.
     ///
     /// ```
     /// use rehop::settings::{Order, WaitStrategy};

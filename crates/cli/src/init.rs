@@ -17,7 +17,7 @@ pub(super) struct Args {
 }
 
 const HEADER: &str = "\
-# Settings of rehop. Every key stands here with its meaning, unit, bounds and default. Uncomment what you change.
+# Settings of rehop. Every key is listed with its meaning, unit, bounds and default. Uncomment what you change.
 # `rehop config show` prints the settings in effect and where each comes from.
 #
 # Durations are written \"500ms\", \"30s\", \"5m\", \"1h 30m\", \"1d\".

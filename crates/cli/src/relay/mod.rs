@@ -99,9 +99,10 @@ With --listen, /livez answers 200 while the process runs, /readyz answers 200
 while the queue is consumed and copies can be published, else 503 with the
 reasons, and /metrics has the metrics. There is neither TLS nor a login.
 
-On SIGINT or SIGTERM the relay takes no more messages, gives running requests
-shutdown.grace (30s) to finish, prints a one-line summary and exits with 0. A
-second signal stops it immediately, with status 130 (SIGINT) or 143 (SIGTERM).
+On SIGINT or SIGTERM the relay takes no more messages, lets running requests
+finish, prints a one-line summary and exits with 0, all within shutdown.grace
+(30s), of which the last 2s are for closing. A second signal stops it
+immediately, with status 130 (SIGINT) or 143 (SIGTERM).
 
 The relay declares what the queue needs in the namespace of --namespace, or of
 the settings; the default is `rehop`. Give each service its own. `rehop topology
