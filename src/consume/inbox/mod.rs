@@ -416,7 +416,7 @@ impl<T> Inbox<T> {
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
         let isolation = self.isolation.as_ref().map(|isolation| isolation.until);
         let proven = self.proof.youngest(&self.running).map(|running| running.started + CRASHES_WITHIN);
-        let turn = if self.takes_turns(now) { self.turn.ends_at(&self.queues) } else { None };
+        let turn = if self.takes_turns(now) { self.turn.ends_at(self.queues.len(), self.is_turn_idle()) } else { None };
         // They are in the order of their start, so mostly the first one is not stuck.
         let stuck = (0..self.queues.len()).filter_map(|queue| {
             let (limit, running) = (self.queues[queue].rules.start_limit, self.running.values());
@@ -440,8 +440,16 @@ impl<T> Inbox<T> {
             queue.wake(now);
         }
         if self.takes_turns(now) {
-            self.turn.pass_time(&self.queues, now);
+            self.turn.pass_time(self.queues.len(), self.is_turn_idle(), now);
         }
+    }
+
+    /// Whether nothing of the queue whose turn it is may kill the process: a delivery that is only to be settled does not.
+    fn is_turn_idle(&self) -> bool {
+        let queue = self.turn.queue(self.queues.len());
+        let mut running = self.running.values();
+        self.queues[queue].waiting() == 0
+            && !running.any(|running| running.queue == queue && running.handler_ended.is_none())
     }
 
     fn takes_turns(&self, now: Instant) -> bool {
@@ -456,8 +464,8 @@ impl<T> Inbox<T> {
     /// Whether the queue may be taken from although little is proven: one queue at a time, unless all are idle.
     fn may_take_first(&self, index: QueueIndex) -> bool {
         let mut others = self.queues.iter().enumerate().filter(|(other, _)| *other != index.0);
-        self.turn.is_over(&self.queues)
-            || self.turn.is_of(index.0, &self.queues)
+        self.turn.is_over(self.queues.len())
+            || self.turn.queue(self.queues.len()) == index.0
                 && !others.any(|(_, queue)| !queue.rules.is_ordered && queue.is_subscribed() && self.takes_first(queue))
     }
 

@@ -258,10 +258,6 @@ impl<T> QueueInbox<T> {
         self.running + self.orphans
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting() + self.running == 0
-    }
-
     /// Whether a suspect is to run next.
     pub(super) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty() || self.suspect_in_line().is_some()

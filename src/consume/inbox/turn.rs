@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::CRASHES_WITHIN;
-use super::queue_inbox::QueueInbox;
 
 /// How long a queue that brings nothing keeps its turn. It begins while the subscription of the queue before it ends.
 const IDLE: Duration = Duration::from_millis(350);
@@ -24,13 +23,14 @@ impl Turn {
         Self { queue: usize::from(draw.to_le_bytes()[0]), since: None, idle: 0 }
     }
 
-    pub(super) fn is_of<T>(&self, queue: usize, queues: &[QueueInbox<T>]) -> bool {
-        self.queue % queues.len() == queue
+    /// Whose turn it is, of so many queues.
+    pub(super) fn queue(&self, queues: usize) -> usize {
+        self.queue % queues
     }
 
     /// Whether every queue had a turn and brought nothing, so that there is nothing to separate.
-    pub(super) fn is_over<T>(&self, queues: &[QueueInbox<T>]) -> bool {
-        self.idle >= queues.len()
+    pub(super) fn is_over(&self, queues: usize) -> bool {
+        self.idle >= queues
     }
 
     pub(super) fn arrived(&mut self) {
@@ -44,29 +44,22 @@ impl Turn {
 
     /// A handler of this queue has finished. If it was this queue's turn, the next one's begins.
     pub(super) fn finished(&mut self, queue: usize, queues: usize, now: Instant) {
-        if self.queue % queues == queue {
+        if self.queue(queues) == queue {
             self.give_to((queue + 1) % queues, now);
         }
     }
 
-    /// When the turn ends if nothing arrives.
-    pub(super) fn ends_at<T>(&self, queues: &[QueueInbox<T>]) -> Option<Instant> {
-        if self.is_over(queues) { None } else { Some(self.since? + self.length(queues)) }
+    /// When the turn ends if nothing arrives. `is_idle`: nothing of its queue may kill the process.
+    pub(super) fn ends_at(&self, queues: usize, is_idle: bool) -> Option<Instant> {
+        let length = if is_idle { IDLE } else { CRASHES_WITHIN };
+        self.since.filter(|_| !self.is_over(queues)).map(|since| since + length)
     }
 
-    pub(super) fn pass_time<T>(&mut self, queues: &[QueueInbox<T>], now: Instant) {
-        let since = *self.since.get_or_insert(now);
-        if !self.is_over(queues) && since + self.length(queues) <= now {
-            self.idle = if self.is_idle(queues) { self.idle + 1 } else { 0 };
-            self.give_to((self.queue + 1) % queues.len(), now);
+    pub(super) fn pass_time(&mut self, queues: usize, is_idle: bool, now: Instant) {
+        self.since.get_or_insert(now);
+        if self.ends_at(queues, is_idle).is_some_and(|at| at <= now) {
+            self.idle = if is_idle { self.idle + 1 } else { 0 };
+            self.give_to((self.queue(queues) + 1) % queues, now);
         }
-    }
-
-    fn length<T>(&self, queues: &[QueueInbox<T>]) -> Duration {
-        if self.is_idle(queues) { IDLE } else { CRASHES_WITHIN }
-    }
-
-    fn is_idle<T>(&self, queues: &[QueueInbox<T>]) -> bool {
-        queues[self.queue % queues.len()].is_empty()
     }
 }

@@ -306,7 +306,7 @@ mod tests {
         let error = ParkedError::Incomplete { queue: "orders.parked".to_owned(), looked_at: 380, wanted: 400 };
         let (words, is_bad) = in_words(&Phase::Failed { error, seen: None });
         assert!(is_bad && words.starts_with("It ended early: only 380 of 400 messages"), "{words}");
-        assert!(words.ends_with("run it again."), "{words}");
+        assert!(words.contains("run it again"), "{words}");
     }
 
     #[test]
