@@ -61,7 +61,7 @@ fn unheard_of(Replayed { run, unknown, .. }: &Replayed) -> Option<String> {
     })
 }
 
-/// What matches and was not moved, and why; and what may exist twice.
+/// What matches and was not moved, and why.
 pub(super) fn left(tally: &Tally, verb: Verb) -> Vec<String> {
     let [homeless, missing] = match verb {
         Verb::Send => [
@@ -80,11 +80,7 @@ pub(super) fn left(tally: &Tally, verb: Verb) -> Vec<String> {
         (tally.too_large, "they are too large for a copy"),
     ];
     let some = reasons.into_iter().filter(|(count, _)| *count > 0);
-    let stay = some.map(|(count, why)| format!("{} stay: {why}", format::count(count)));
-    let unconfirmed = Some(tally.unconfirmed).filter(|count| *count > 0);
-    let twice =
-        unconfirmed.map(|count| format!("{} copies were not confirmed, and may exist twice", format::count(count)));
-    stay.chain(twice).collect()
+    some.map(|(count, why)| format!("{} stay: {why}", format::count(count))).collect()
 }
 
 pub(super) fn stopped(stop: &Stop) -> String {

@@ -74,18 +74,17 @@ pub(super) struct State {
     pub(super) is_paused: bool,
     pub(super) send_at: Option<Instant>,
     pub(super) stop_was_heard: bool,
-    /// A copy has ended the channel with others under way. From then on nothing is sent beside a copy, so that it shows which one it is.
-    pub(super) sends_alone: bool,
     pub(super) lane_end: Option<LaneEnd>,
 }
 
 /// The end of the channel that copies are sent on.
 pub(super) struct LaneEnd {
     pub(super) error: ParkedError,
-    /// The broker does not accept one of the copies.
-    pub(super) is_over_a_copy: bool,
-    /// The chain of a message whose copy was under way.
+    /// The broker does not accept one of the copies that were under way.
+    pub(super) blames_a_copy: bool,
+    /// The chain of a message whose copy was under way, and the number of that copy in a replay.
     pub(super) chain: String,
+    pub(super) number: u32,
     /// How many copies were under way.
     pub(super) copies: u64,
 }
@@ -107,6 +106,8 @@ pub(super) struct Ready {
 pub(super) struct Sent {
     pub(super) held: Held,
     pub(super) chain: String,
+    /// Its number in a replay.
+    pub(super) number: u32,
     pub(super) span: Option<RestSpan>,
     /// The queue that a restore moves it back to.
     pub(super) goes_back_to: Option<String>,
@@ -116,8 +117,8 @@ pub(super) struct Sent {
 enum RoundEnd {
     /// Everything was seen, or nothing more is to be moved or can be found.
     Done,
-    /// What is left of the queue is gone through again: messages were held long enough, or the channel of the copies has ended.
-    Again,
+    /// Messages were held long enough. What is left of the queue is gone through again.
+    HeldLong,
 }
 
 impl<'a> Carrier<'a> {
@@ -159,7 +160,8 @@ impl<'a> Carrier<'a> {
         self.tally.snapshot = bound;
         self.state.stray_at_start = self.read_depths().await?.stray;
         loop {
-            let left = bound - self.tally.moved;
+            let moved_before = self.tally.moved;
+            let left = bound - moved_before;
             let look =
                 Look::new(self.session, self.queue)?.asking(self.job.limit.is_own()).with_prefetch(self.job.prefetch);
             let mut look = look.moving(self.job.in_flight);
@@ -175,7 +177,12 @@ impl<'a> Carrier<'a> {
                     }
                     return Ok(given_back?);
                 }
-                RoundEnd::Again => given_back?,
+                RoundEnd::HeldLong => given_back?,
+            }
+            // Those that the broker does not accept would take as long again.
+            if self.tally.moved == moved_before && self.tally.too_large > 0 {
+                let (looked_at, wanted) = (self.tally.moved + self.tally.stayed(), bound);
+                return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at, wanted });
             }
         }
     }
@@ -196,41 +203,41 @@ impl<'a> Carrier<'a> {
             let _ = reading.await;
         }
         let drained = self.drain(look, under_way).await;
-        let end = match end {
-            // A second run would copy again what was copied but not confirmed, so that error takes precedence.
-            Err(ParkedError::Incomplete { .. }) | Ok(_) => drained.and(end),
-            Err(error) => Err(error),
-        };
-        match self.state.lane_end.take() {
-            None => end,
-            Some(lane_end) => {
-                self.tally.unconfirmed += lane_end.copies;
-                end?;
-                if !lane_end.is_over_a_copy || self.ramp.stopped().is_some() {
-                    return Err(lane_end.error);
-                }
-                tracing::warn!(
-                    queue = self.queue,
-                    run = self.session.run,
-                    error = %lane_end.error,
-                    unconfirmed = lane_end.copies,
-                    "the broker does not accept one of the copies; from now on they are sent one at a time"
-                );
-                self.state.sends_alone = true;
-                *under_way = UnderWay::open(self.session, self.job.in_flight).await?;
-                Ok(RoundEnd::Again)
-            }
+        match end {
+            Err(ParkedError::Incomplete { .. }) | Ok(_) => {}
+            Err(error) => return Err(error),
         }
+        // A second run would copy again what was copied but not confirmed, so these errors take precedence over an incomplete round.
+        drained?;
+        self.lane_ended(under_way).await?;
+        end
     }
 
-    /// The channel of the copies has ended. Returns whether the round goes on: the message was alone, and stays where it is.
-    async fn goes_on_without(&mut self, under_way: &mut UnderWay<Sent>) -> Result<bool, ParkedError> {
-        let Some(lane_end) = self.state.lane_end.take_if(|end| self.state.sends_alone && end.is_over_a_copy) else {
-            return Ok(false);
+    /// If the channel of the copies has ended: with a single copy under way that the broker does not accept, the message stays where it is, and
+    /// the run goes on.
+    ///
+    /// # Errors
+    ///
+    /// Why the channel has ended, in all other cases.
+    async fn lane_ended(&mut self, under_way: &mut UnderWay<Sent>) -> Result<(), ParkedError> {
+        let Some(LaneEnd { error, blames_a_copy, chain, number, copies }) = self.state.lane_end.take() else {
+            return Ok(());
         };
-        self.cannot_move(&lane_end.chain, Immovable::TooLarge(lane_end.error.to_string()));
+        if !blames_a_copy {
+            self.tally.unconfirmed += copies;
+            return Err(error);
+        }
+        let problem = error.to_string();
+        if copies > 1 {
+            self.tally.unconfirmed += copies - 1;
+            return Err(ParkedError::CopyNotAccepted { problem, unconfirmed: copies - 1 });
+        }
+        if matches!(self.job.action, Move::Replay { .. }) {
+            self.book.forget(number);
+        }
+        self.cannot_move(&chain, Immovable::TooLarge(problem));
         *under_way = UnderWay::open(self.session, self.job.in_flight).await?;
-        Ok(true)
+        Ok(())
     }
 
     async fn go_through(
@@ -256,14 +263,13 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if now >= hold_until {
-                // Another round would end like this one if the queue has become shorter, or if nothing was moved and nothing waits to be: another
-                // consumer gets the messages, or those that stay take too long to read.
-                is_short |= look.is_silent() || (ready.is_none() && started == moved_before);
-                break if is_short { RoundEnd::Done } else { RoundEnd::Again };
+                // Another round would end like this one if the queue has become shorter, or if nothing was moved although nothing waits to be: another
+                // consumer gets the messages, or those that stay take too long.
+                is_short |= look.is_silent() || (started == moved_before && ready.is_none());
+                break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
             }
             if let Some(Ready { message, .. }) = &ready {
-                let is_beside = self.state.sends_alone && under_way.len() > 0;
-                let room = under_way.has_room(message.size) && !is_beside && !self.state.is_paused;
+                let room = under_way.has_room(message.size) && !self.state.is_paused;
                 match self.ramp.next(started, &self.book.fates, now.into_std()) {
                     Next::Stop(_) => break RoundEnd::Done,
                     Next::Watch(until) => wake = wake.min(until.into()),
@@ -296,8 +302,11 @@ impl<'a> Carrier<'a> {
                 }
                 Some(answers) = under_way.answers() => {
                     self.answered(look, answers)?;
-                    if self.state.lane_end.is_some() && !self.goes_on_without(under_way).await? {
-                        break RoundEnd::Again;
+                    if self.state.lane_end.is_some() {
+                        if under_way.len() > 0 {
+                            break RoundEnd::Done;
+                        }
+                        self.lane_ended(under_way).await?;
                     }
                 }
                 delivery = next_fate(&mut self.fates) => self.note(&delivery),
@@ -350,8 +359,8 @@ impl<'a> Carrier<'a> {
     /// Reads the depths that decide whether to go on.
     fn read_depths(&self) -> BoxFuture<'a, Result<Depths, Error>> {
         let (session, stray) = (self.session, self.interpreter.names.stray());
-        let leaves = matches!(self.job.action, Move::Replay { .. } | Move::Restore);
-        let stray = (leaves && self.queue != stray).then_some(stray);
+        let watches_stray = matches!(self.job.action, Move::Replay { .. } | Move::Restore);
+        let stray = (watches_stray && self.queue != stray).then_some(stray);
         let destinations = self.job.max_ready.map(|_| self.state.queues.existing().clone()).unwrap_or_default();
         Box::pin(async move {
             let stray = match stray {

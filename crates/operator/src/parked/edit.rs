@@ -231,7 +231,14 @@ impl Parked {
             let numbered = Numbered { run: &session.run, number, is_canary: false, room: session.room() };
             let moved = self.move_one(&message, &held, under_way, request, numbered).await;
             if moved.is_ok() {
-                look.ack([&held]);
+                if look.ack([&held]) == 0 {
+                    let problem = "the channel was closed before the ack; the edited message was sent, and its original is still here";
+                    return Err(Error::Lost {
+                        what: "editing a message".to_owned(),
+                        problem: problem.to_owned().into(),
+                    }
+                    .into());
+                }
                 self.metrics("edit").moved(1);
             } else {
                 look.keep(&held);

@@ -54,7 +54,7 @@ pub enum ParkedError {
     /// Not all messages could be looked at that were in the queue at the start. What moves messages has moved those that it found.
     #[error(
         "only {looked_at} of {wanted} messages in queue {queue:?} could be looked at: it took longer than half of broker.consumer_timeout, \
-         the queue's leader did not answer, others took some, or some expired; run it again, nearer to the broker if it took too long"
+         the queue's leader did not answer, others took some, or some expired; run it again; if it took too long, from a host closer to the broker"
     )]
     Incomplete {
         /// The queue.
@@ -143,10 +143,21 @@ pub enum ParkedError {
         /// Whether the broker has said that it blocks the connection, as during an alarm.
         is_blocked: bool,
     },
+    /// The broker closed the channel because of one of several copies.
+    #[error(
+        "the broker does not accept one of the copies that were under way, and {unconfirmed} others may exist twice: {problem}. With one copy \
+         in flight at a time, such a message stays where it is and the others are moved: run it again with --in-flight 1"
+    )]
+    CopyNotAccepted {
+        /// What the broker said.
+        problem: String,
+        /// How many copies were under way beside it.
+        unconfirmed: u64,
+    },
     /// Messages reached the stray queue during an import.
     #[error(
-        "messages reached queue {stray:?} during the import: queue {queue:?} may lack a binding. `rehop topology declare` adds it, and \
-         `rehop parked list --stray` shows them; then import again, and what the queue has by then is left out"
+        "messages reached queue {stray:?} during the import: queue {queue:?} may lack a binding, which `rehop topology declare` adds. If they \
+         are the imported ones (`rehop parked list --stray`), discard them there, then import again: what queue {queue:?} has is left out"
     )]
     Strayed {
         /// The queue.

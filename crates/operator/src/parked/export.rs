@@ -263,7 +263,7 @@ fn typed(value: &AMQPValue) -> Value {
 }
 
 const EXACT: &str = "$amqp";
-const TABLE: &str = "FieldTable";
+const TABLE: &str = "Table";
 
 fn exact(value: &AMQPValue) -> Value {
     let exact = match value {
@@ -277,7 +277,7 @@ fn exact(value: &AMQPValue) -> Value {
 }
 
 /// What [`exact`] wrote.
-fn inexact(exact: &Value) -> Result<AMQPValue, String> {
+fn from_exact(exact: &Value) -> Result<AMQPValue, String> {
     let only = exact.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next());
     let number = |text: &str| text.parse::<f64>().map_err(|error| error.to_string());
     match only {
@@ -307,7 +307,7 @@ fn untyped(value: &Value) -> Result<AMQPValue, String> {
             AMQPValue::FieldArray(items.into())
         }
         Value::Object(fields) => match (fields.get(EXACT), fields.len()) {
-            (Some(exact), 1) => inexact(exact)?,
+            (Some(exact), 1) => from_exact(exact)?,
             _ => AMQPValue::FieldTable(untyped_table(fields)?),
         },
     })
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Otherwise none of the messages of a file could be imported that has one such header.
+    /// Otherwise one such header would keep the whole file from being imported.
     #[test]
     fn numbers_that_json_does_not_have_are_imported_as_they_were_exported() {
         for number in [f64::INFINITY, f64::NEG_INFINITY] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::parked::copies::Copy;
 use crate::parked::error::{ParkedError, unconfirmed_because};
@@ -26,6 +26,9 @@ use rehop::Timestamp;
 use rehop::internals::Room;
 use rehop::internals::at_rest::Original;
 use rehop::internals::short;
+
+/// How often the stray queue is looked at.
+const CHECK_STRAY_EVERY: Duration = Duration::from_secs(1);
 
 /// How to import.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -162,7 +165,8 @@ impl Parked {
             None => None,
         };
         let stray = watched.zip(strays);
-        let mut publishing = Publishing { session, queue, under_way, imported, metrics, stray };
+        let mut publishing =
+            Publishing { session, queue, under_way, imported, metrics, stray, look_at: Instant::now() };
         let ended = self.publish_new(&mut publishing, present, messages, stop).await;
         let drained = publishing.drain().await;
         ended.and(drained)?;
@@ -197,9 +201,8 @@ impl Parked {
                         return Ok(());
                     }
                     answers = publishing.answers(self.hold()) => {
-                        let is_first = publishing.imported.imported == 0;
                         publishing.count(answers?)?;
-                        if is_first {
+                        if Instant::now() >= publishing.look_at {
                             publishing.check_stray().await?;
                         }
                     }
@@ -279,8 +282,10 @@ struct Publishing<'a> {
     under_way: UnderWay<()>,
     imported: &'a mut Imported,
     metrics: MoveMetrics,
-    /// The stray queue, and how many messages it had, if none of these is to go there.
+    /// The stray queue, and its depth before the import. `None` if the import goes there, or the depth could not be read.
     stray: Option<(String, u64)>,
+    /// When to look at the stray queue again.
+    look_at: Instant,
 }
 
 impl Publishing<'_> {
@@ -312,11 +317,14 @@ impl Publishing<'_> {
 
     /// # Errors
     ///
-    /// [`ParkedError::Strayed`] if the stray queue has grown: then the queue may lack a binding, and confirms tell nothing.
-    async fn check_stray(&self) -> Result<(), ParkedError> {
+    /// [`ParkedError::Strayed`] if the stray queue has grown: then the queue may lack a binding, and a confirm does not prove that a message is
+    /// in it.
+    async fn check_stray(&mut self) -> Result<(), ParkedError> {
         let Some((stray, before)) = &self.stray else { return Ok(()) };
-        match self.session.depth_if_any(stray).await? {
-            Some(depth) if depth > *before => {
+        let depth = self.session.depth_if_any(stray).await;
+        self.look_at = Instant::now() + CHECK_STRAY_EVERY;
+        match depth {
+            Ok(Some(depth)) if depth > *before => {
                 Err(ParkedError::Strayed { queue: self.queue.to_owned(), stray: stray.clone() })
             }
             _ => Ok(()),

@@ -166,8 +166,8 @@ impl<'a> Look<'a> {
     pub(crate) async fn prepare(&mut self, wanted: u64) -> Result<(), Error> {
         let is_first = self.subscriptions.len() == 1;
         if let Some(last) = self.subscriptions.last_mut()
-            // The first subscription brought its message to show its delivery count. When that is acked, it must not bring another. Nor may one that
-            // is full stay: a queue with a single active consumer would give the next one nothing.
+            // The first subscription brought its message to show its delivery count. When that is acked, it must not bring another. A full one is
+            // cancelled as well, because a queue with a single active consumer delivers nothing to the next one before that.
             && (last.kept == last.prefetch || (is_first && last.brought > 0))
         {
             last.cancel(self.session.limit).await?;

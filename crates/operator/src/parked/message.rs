@@ -82,7 +82,7 @@ pub struct ParkedMessage {
     pub routing_key: String,
     /// The work queue that a replay would send it to. `None` if nothing in the message tells it.
     pub destination: Option<String>,
-    /// Attempts so far, also those that ended in a crash. If the broker parked it, only those before its last wait.
+    /// Attempts so far, including those that ended in a crash. For a message that the broker parked: only those before its last wait.
     pub attempts: u32,
     /// Waits so far.
     pub hops: u32,

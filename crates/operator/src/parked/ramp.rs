@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::parked::progress::Fates;
 
-/// The longest that anything is waited for, whatever is asked. It is short enough to add to any time.
+/// No wait is longer than this, whatever is asked for. Added to a time, it does not overflow.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How a replay grows.
@@ -148,6 +148,8 @@ impl Ramp {
         }
         let is_canary = self.batch == 0 && !self.settings.batches.is_empty();
         if started < self.allowed {
+            // Fewer than before, if the broker did not accept one.
+            self.full_since = None;
             return Next::Send { is_canary };
         }
         let full_since = *self.full_since.get_or_insert(now);

@@ -44,8 +44,8 @@ pub struct ReplayRequest {
     pub deadline: Option<Duration>,
     /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts
     /// as 1. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. At most 64 MiB of
-    /// bodies are in flight, or one message if it is larger; and as much again is on its way here, if the messages are as large on average as those
-    /// before them. Default: [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
+    /// bodies are in flight, or one message if it is larger. Up to 64 MiB more are being received, if the next messages are on average no larger than
+    /// those so far. Default: [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
     pub in_flight: Option<u16>,
     /// For how long to listen for fates after the last one was heard. Default 10 s.
     pub follow: Duration,

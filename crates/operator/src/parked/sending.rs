@@ -13,12 +13,10 @@ use crate::parked::group::Kind;
 use crate::parked::look::{Held, Look};
 use crate::parked::mask::headers_json;
 use crate::parked::message::{ParkedMessage, Place, Raw};
+use crate::parked::ramp::LONGEST_WAIT;
 use crate::parked::under_way::{Answered, UnderWay, Unkept};
 use rehop::Timestamp;
 use rehop::internals::at_rest::{Original, traced};
-
-/// The longest time between two messages, however low the rate.
-const LONGEST_PAUSE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Carrier<'_> {
     /// Whether a message is to be moved; if not, it stays held.
@@ -114,7 +112,7 @@ impl Carrier<'_> {
             copy.map(|copy| traced(copy.properties, &trace)).unwrap_or_default()
         };
         let body = std::mem::take(&mut held.delivery.data);
-        under_way.send_with(Sent { held, chain, span, goes_back_to }, body, copy, write)?;
+        under_way.send_with(Sent { held, chain, number, span, goes_back_to }, body, copy, write)?;
         Ok(None)
     }
 
@@ -141,7 +139,9 @@ impl Carrier<'_> {
                     look.keep(&sent.held);
                     match unkept {
                         Unkept::Refused { .. } => ended = ended.and(Err(unkept.into())),
-                        Unkept::Failed { .. } | Unkept::Unclear { .. } => self.note_end(unkept, sent.chain),
+                        Unkept::Failed { .. } | Unkept::Unclear { .. } => {
+                            self.note_end(unkept, sent.chain, sent.number)
+                        }
                     }
                 }
             }
@@ -153,7 +153,7 @@ impl Carrier<'_> {
             Move::Restore => {
                 moved.iter().flat_map(|sent| &sent.goes_back_to).for_each(|it| self.job.metrics.restored(it))
             }
-            Move::Replay { .. } | Move::Discard { .. } => self.job.metrics.moved(moved.len() as u64),
+            Move::Replay { .. } | Move::Discard { .. } => self.job.metrics.moved(acked),
         }
         if matches!(self.job.action, Move::Replay { .. }) {
             self.book.fates.sent += moved.len() as u64;
@@ -162,13 +162,13 @@ impl Carrier<'_> {
     }
 
     /// Only one of several copies may tell why the channel has ended.
-    fn note_end(&mut self, unkept: Unkept, chain: String) {
-        let is_over_a_copy = unkept.is_over_a_copy();
+    fn note_end(&mut self, unkept: Unkept, chain: String, number: u32) {
+        let blames_a_copy = unkept.blames_a_copy();
         let present = self.state.lane_end.take();
         let copies = present.as_ref().map_or(0, |present| present.copies) + 1;
-        let present = present.filter(|present| present.is_over_a_copy || !is_over_a_copy);
-        let lane_end = present.unwrap_or_else(|| LaneEnd { error: unkept.into(), is_over_a_copy, chain, copies });
-        self.state.lane_end = Some(LaneEnd { copies, ..lane_end });
+        let present = present.filter(|present| present.blames_a_copy || !blames_a_copy);
+        let error = || LaneEnd { error: unkept.into(), blames_a_copy, chain, number, copies };
+        self.state.lane_end = Some(LaneEnd { copies, ..present.unwrap_or_else(error) });
     }
 
     pub(super) fn note(&mut self, delivery: &lapin::message::Delivery) {
@@ -183,7 +183,7 @@ impl Carrier<'_> {
 
 /// The time between two messages at this rate, which is above 0.
 fn pause(rate: f64) -> Duration {
-    Duration::try_from_secs_f64(1.0 / rate).map_or(LONGEST_PAUSE, |pause| pause.min(LONGEST_PAUSE))
+    Duration::try_from_secs_f64(1.0 / rate).map_or(LONGEST_WAIT, |pause| pause.min(LONGEST_WAIT))
 }
 
 #[cfg(test)]
@@ -195,6 +195,6 @@ mod tests {
         for (rate, millis) in [(50.0, 20), (0.5, 2_000), (f64::MAX, 0)] {
             assert_eq!(pause(rate), Duration::from_millis(millis), "{rate}");
         }
-        assert_eq!((pause(1e-300), pause(1e-15)), (LONGEST_PAUSE, LONGEST_PAUSE));
+        assert_eq!((pause(1e-300), pause(1e-15)), (LONGEST_WAIT, LONGEST_WAIT));
     }
 }

@@ -59,8 +59,8 @@ pub(crate) enum Unkept {
 }
 
 impl Unkept {
-    /// Whether the broker has closed the channel because of a copy, as when its body is too large: 406.
-    pub(crate) fn is_over_a_copy(&self) -> bool {
+    /// Whether the broker has closed the channel because of one of its copies, as when a body is too large: 406.
+    pub(crate) fn blames_a_copy(&self) -> bool {
         match self {
             Self::Failed { error, .. } => {
                 matches!(error.kind(), ErrorKind::ProtocolError(answer) if answer.get_id() == 406)
