@@ -8,7 +8,7 @@ mod message;
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lapin::Confirmation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,6 +33,38 @@ const MAX_CHANNELS: usize = 64;
 
 /// How long lapin may take after an alarm to send what has waited for its end.
 const FLUSH: Duration = Duration::from_secs(1);
+
+/// The span and the metrics of a call. One that is dropped before it has ended was cancelled.
+struct Call<'a> {
+    span: PublishSpan,
+    metrics: &'a PublisherMetrics,
+    destination: String,
+    started: Instant,
+    has_ended: bool,
+}
+
+impl Call<'_> {
+    fn ended(mut self, error: Option<&PublishError>) {
+        self.has_ended = true;
+        self.record(error.map(|error| (error.class(), error.to_string())));
+    }
+
+    fn record(&self, failure: Option<(&'static str, String)>) {
+        let class = failure.as_ref().map(|(class, _)| *class);
+        if let Some((class, text)) = failure {
+            self.span.failed(class, text);
+        }
+        self.metrics.published(&self.destination, clock::elapsed(self.started), class);
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.record(Some(("cancelled", "its caller did not wait for the confirm".to_owned())));
+        }
+    }
+}
 
 /// Publishes messages, with confirms, on a connection of its own. Clones share it.
 ///
@@ -118,6 +150,7 @@ impl Publisher {
         let destination = destination.unwrap_or_default().to_owned();
         let span = PublishSpan::start(message.exchange(), message.routing_key(), message.id(), (&server.0, server.1));
         let written = message.write(expiry_header, span.headers(), clock::date().into(), link.room());
+        let call = Call { span, metrics, destination, started, has_ended: false };
         let published = async {
             let written = written?;
             // Before the slot: all who wait for a connection share its failure, also those who would wait for a slot.
@@ -138,10 +171,7 @@ impl Publisher {
             self.send(written, slot, limit).await
         };
         let published = published.await;
-        if let Err(error) = &published {
-            span.failed(error.class(), error.to_string());
-        }
-        metrics.published(&destination, clock::elapsed(started), published.as_ref().err().map(PublishError::class));
+        call.ended(published.as_ref().err());
         published
     }
 

@@ -191,10 +191,7 @@ fn wait(
         return park_or_discard(policy.on_exhausted, Reason::Exhausted);
     };
     let route = match asked {
-        Some(asked) => {
-            let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
-            route_asked(policy, jittered, hold)
-        }
+        Some(asked) => route_jittered(policy, ledger, asked, now, hold, draw),
         None => policy.strategy.route(policy.jitter.of_policy(*delay, range(policy, ledger), draw)),
     };
     wait_by(policy, ledger, route, false, now)
@@ -214,8 +211,7 @@ fn defer(
     if ledger.defers >= policy.max_defers {
         return Decision::Park(Reason::DeferredTooOften);
     }
-    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
-    let route = route_asked(policy, jittered, hold);
+    let route = route_jittered(policy, ledger, asked, now, hold, draw);
     if route.is_some_and(|route| route.path == Path::Return) {
         // The broker counts what is returned to it, and nothing else would bound it.
         return wait(policy, ledger, Some(asked), now, hold, draw);
@@ -241,6 +237,20 @@ fn route_asked(policy: &RetryPolicy, delay: Duration, hold: Option<Hold>) -> Opt
     let route = policy.route_asked(delay)?;
     let fits = route.path != Path::Hold || hold.is_none_or(|hold| route.total <= hold.max_asked);
     if fits { Some(route) } else { policy.used_ladder()?.route(delay) }
+}
+
+/// The wait for a delay that was asked for, with jitter, unless only that would end it after the deadline: the ladder rounds up.
+fn route_jittered(
+    policy: &RetryPolicy,
+    ledger: &Ledger,
+    asked: Duration,
+    now: Timestamp,
+    hold: Option<Hold>,
+    draw: Draw,
+) -> Option<Route> {
+    let jittered = policy.jitter.of_asked(asked, longest_asked(policy, ledger, now, hold), draw);
+    let route = route_asked(policy, jittered, hold);
+    route.filter(|route| !is_expired_at(ledger, now + route.total)).or_else(|| route_asked(policy, asked, hold))
 }
 
 /// The longest delay that jitter may make: it makes no wait too long that would not be.

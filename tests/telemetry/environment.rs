@@ -121,3 +121,14 @@ async fn a_collector_that_is_unreachable_or_without_tls_is_reported_in_time_and_
         assert!(matches!(failures[..], [("traces", _)]), "{protocol}: {error}");
     }
 }
+
+/// The runtime of the gRPC exporters is gone again by then, and must not be dropped where tasks run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_variable_is_an_error_also_beside_grpc() {
+    let variables = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_LOGS_EXPORTER", "nonsense")];
+    if !alone("environment::a_wrong_variable_is_an_error_also_beside_grpc", &variables).await {
+        return;
+    }
+    let error = rehop::telemetry::init("orders").unwrap_err().to_string();
+    assert!(error.contains("OTEL_LOGS_EXPORTER"), "{error}");
+}

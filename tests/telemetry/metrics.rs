@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
@@ -184,13 +185,19 @@ async fn published_messages_are_counted_by_destination_with_their_errors_and_not
         publisher.publish(Publish::to_queue(&fixture.queue)).await.unwrap();
     }
     publisher.publish(Publish::to(&exchange, "order.7")).await.unwrap_err();
+    // Its caller does not wait for the confirm.
+    assert!(publisher.publish(Publish::to_queue(&fixture.queue)).now_or_never().is_none());
     let metrics = newest().await;
     let is_published = |it: &Attributes| it["messaging.operation.name"] == "publish";
     for name in ["messaging.client.sent.messages", "messaging.client.operation.duration"] {
         let mut found: Vec<_> = metrics.iter().filter(|it| it.name == name).flat_map(points).collect();
         found.retain(|it| is_published(it) && it[TEMPLATE].contains(fixture.namespace.name()));
         let told: BTreeSet<_> = found.iter().map(|it| (it[TEMPLATE].clone(), it.get("error.type").cloned())).collect();
-        let expected = [(fixture.queue.clone(), None), (exchange.clone(), Some("unroutable".to_owned()))];
+        let expected = [
+            (fixture.queue.clone(), None),
+            (fixture.queue.clone(), Some("cancelled".to_owned())),
+            (exchange.clone(), Some("unroutable".to_owned())),
+        ];
         assert_eq!(told, BTreeSet::from(expected), "{name}");
         assert!(found.iter().all(|it| it["messaging.system"] == "rabbitmq" && !format!("{it:?}").contains("order.7")));
     }
@@ -199,6 +206,7 @@ async fn published_messages_are_counted_by_destination_with_their_errors_and_not
     let to_queue = |point: &&NumberDataPoint| {
         attribute(&point.attributes, TEMPLATE).as_ref() == Some(&fixture.queue)
             && attribute(&point.attributes, "messaging.operation.name").as_deref() == Some("publish")
+            && attribute(&point.attributes, "error.type").is_none()
     };
     assert_eq!(sum.data_points.iter().find(to_queue).unwrap().value, Some(Value::AsInt(2)));
 }

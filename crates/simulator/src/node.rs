@@ -48,6 +48,11 @@ impl Broker {
         self.run();
     }
 
+    /// Whether messages can be published now: the node is not down and has no alarm.
+    pub fn takes_messages(&self) -> bool {
+        !self.is_down && self.alarm.is_none()
+    }
+
     /// Opens a connection. A node that is down takes none.
     pub fn connect(&mut self, now: Time, user: &str) -> Option<ConnectionId> {
         self.advance(now);

@@ -213,7 +213,7 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When it is no JSON, or nobody declares the queue within a minute.
+    /// When it is no JSON, and as [`publish_raw`](Self::publish_raw).
     pub fn publish(&mut self, queue: &str, message: &impl Serialize) -> MessageId {
         let body = serde_json::to_vec(message).unwrap_or_else(|error| panic!("the message is no JSON: {error}"));
         let properties = BasicProperties::default().with_content_type(name("application/json")).with_delivery_mode(2);
@@ -224,8 +224,12 @@ impl World {
     ///
     /// # Panics
     ///
-    /// When nobody declares the queue within a minute.
+    /// When nobody declares the queue within a minute, and when the broker is stopped or has an alarm: it would not take the message.
     pub fn publish_raw(&mut self, queue: &str, properties: BasicProperties, body: impl Into<Vec<u8>>) -> MessageId {
+        assert!(
+            self.on_broker(|broker, _| broker.takes_messages()),
+            "the broker takes no message while it is stopped or has an alarm: publish before that, or after it"
+        );
         for _ in 0..600 {
             if self.on_broker(|broker, _| broker.queue(queue).is_some()) {
                 break;
@@ -252,7 +256,7 @@ impl World {
 
     /// Lets time pass until every message has come to an end: handled, parked or gone. False if that takes longer than `most`.
     pub fn settle(&mut self, most: Duration) -> bool {
-        let until = self.now() + most;
+        let until = self.now().saturating_add(most);
         while self.now() < until {
             self.pass(Duration::from_secs(1));
             if self.on_broker(|broker, _| {

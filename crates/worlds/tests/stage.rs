@@ -204,3 +204,11 @@ fn a_message_to_a_queue_that_nobody_declares_is_refused() {
     world.start(|_| async { Err::<(), _>("no password") });
     world.publish("nowhere", &1);
 }
+
+#[test]
+#[should_panic(expected = "takes no message while it is stopped or has an alarm")]
+fn publishing_to_a_broker_that_takes_no_message_panics() {
+    let mut world = World::new(1);
+    world.stop_broker();
+    world.publish("orders", &1);
+}

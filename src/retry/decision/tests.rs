@@ -394,6 +394,25 @@ fn check_jitter(strategy: WaitStrategy) {
     assert_eq!(half_way, 500, "{strategy}: half way from 400 to 3 x 200");
 }
 
+/// Jitter may make a delay that the ladder rounds up past the deadline.
+#[test]
+fn jitter_lets_no_message_expire_that_has_time_for_the_delay_it_asks_for() {
+    let until = |millis| Ledger { deadline: Some(NOW + after(millis)), ..fresh() };
+    let policy = RetryPolicy {
+        jitter: Jitter::Full,
+        strategy: wait::Strategy::of(WaitStrategy::Ladder, &[], ladder()),
+        ..policy(0, &[400, 800])
+    };
+    for failure in [Failure::transient("x").after(after(5_000)), Failure::defer(after(5_000))] {
+        for draw in 0..100 {
+            let draw = Draw::new(f64::from(draw) / 100.0);
+            let decided = super::decide(&policy, &until(6_050), &Err(failure.clone()), NOW, || NOT_HELD, draw);
+            let Decision::Wait { due, .. } = decided else { panic!("{draw:?}: {decided:?}") };
+            assert!(due >= NOW + after(5_000) && due < NOW + after(6_050), "{due:?}");
+        }
+    }
+}
+
 fn policies() -> impl Strategy<Value = RetryPolicy> {
     let ending = || prop_oneof![Just(Ending::Park), Just(Ending::Discard)];
     let delays = prop::collection::vec(1u64..100_000_000, 0..6);

@@ -8,7 +8,7 @@ use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, I
 use opentelemetry_otlp::{
     ExporterBuildError, LogExporter, MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Runtime};
 
 use super::InitError;
 use super::environment::{Environment, Protocol, Signal};
@@ -20,7 +20,7 @@ pub(super) struct Exporters<'a, F> {
     environment: &'a Environment<F>,
     endpoint: Option<&'a str>,
     health: Arc<Health>,
-    runtime: Option<Runtime>,
+    runtime: Option<KeptRuntime>,
 }
 
 /// How one signal is exported, according to the environment.
@@ -48,7 +48,7 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
     }
 
     /// The runtime for gRPC, if any signal uses it. It must be kept as long as the exporters.
-    pub(super) fn into_runtime(self) -> Option<Runtime> {
+    pub(super) fn into_runtime(self) -> Option<KeptRuntime> {
         self.runtime
     }
 
@@ -91,7 +91,7 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
             Protocol::Grpc => {
                 let runtime = match self.runtime.take() {
                     Some(runtime) => runtime,
-                    None => grpc_runtime()?,
+                    None => KeptRuntime::start()?,
                 };
                 let _inside = self.runtime.insert(runtime).enter();
                 over_grpc(&way)
@@ -104,8 +104,12 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
     fn way(&self, signal: Signal) -> Result<Way, InitError> {
         let protocol = self.environment.protocol(signal)?;
         let endpoint = self.environment.endpoint(signal, protocol, self.endpoint);
-        let Endpoint { shown, tls } = inspect(&endpoint, protocol)
-            .ok_or_else(|| InitError::exporter(signal, "its endpoint is not a URL such as http://collector:4318"))?;
+        let Endpoint { shown, tls } = inspect(&endpoint, protocol).ok_or_else(|| {
+            InitError::exporter(
+                signal,
+                "its endpoint is not a URL such as http://collector:4318, with special characters percent-encoded",
+            )
+        })?;
         if tls && cfg!(not(any(feature = "tls-ring", feature = "tls-aws-lc"))) {
             let problem =
                 "its endpoint needs TLS, but rehop was built without it: enable the feature tls-ring or tls-aws-lc";
@@ -135,7 +139,12 @@ struct Endpoint {
 }
 
 /// A gRPC endpoint may have no scheme. The exporter then uses https, unless it is told that the endpoint is insecure.
+///
+/// The exporter parses the endpoint once more, accepts fewer characters, and quotes what it does not accept, with the password.
 fn inspect(endpoint: &str, protocol: Protocol) -> Option<Endpoint> {
+    if !endpoint.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte)) {
+        return None;
+    }
     let bare = protocol == Protocol::Grpc && !endpoint.contains("://");
     let mut url = reqwest::Url::parse(&if bare { format!("https://{endpoint}") } else { endpoint.to_owned() }).ok()?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
@@ -205,7 +214,7 @@ fn with_certificates(
         builder = builder.tls_certs_merge(reqwest::Certificate::from_pem_bundle(pem)?);
     }
     if let Some(identity) = &way.identity {
-        builder = builder.identity(reqwest::Identity::from_pem(&identity.concat())?);
+        builder = builder.identity(reqwest::Identity::from_pem(&identity.join(&b'\n'))?);
     }
     Ok(builder)
 }
@@ -233,13 +242,28 @@ fn choose_provider() {
     }
 }
 
-fn grpc_runtime() -> Result<Runtime, InitError> {
-    Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("rehop-otlp")
-        .enable_all()
-        .build()
-        .map_err(|error| InitError::Runtime { error })
+/// The runtime of gRPC exporters. A runtime must not be dropped in an asynchronous context, but that is where a service ends, and where the
+/// set-up may fail.
+pub(super) struct KeptRuntime(Option<Runtime>);
+
+impl KeptRuntime {
+    fn start() -> Result<Self, InitError> {
+        let mut builder = Builder::new_multi_thread();
+        let built = builder.worker_threads(1).thread_name("rehop-otlp").enable_all().build();
+        Ok(Self(Some(built.map_err(|error| InitError::Runtime { error })?)))
+    }
+
+    fn enter(&self) -> Option<EnterGuard<'_>> {
+        self.0.as_ref().map(Runtime::enter)
+    }
+}
+
+impl Drop for KeptRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -253,7 +277,15 @@ mod tests {
         assert_eq!(http, Some(("https://collector:4318/v1/traces".to_owned(), true)));
         assert_eq!(shown("http://[::1]:4317", Protocol::Grpc), Some(("http://[::1]:4317/".to_owned(), false)));
         assert_eq!(shown("collector:4317", Protocol::Grpc), Some(("https://collector:4317/".to_owned(), true)));
-        for wrong in ["collector:4318", "ftp://collector", "http://", "nonsense", ""] {
+        for wrong in [
+            "collector:4318",
+            "ftp://collector",
+            "http://",
+            "nonsense",
+            "",
+            "http://me:p^ss@host",
+            "http://m\u{fc}:p@host",
+        ] {
             assert_eq!(shown(wrong, Protocol::Http), None, "{wrong}");
         }
     }

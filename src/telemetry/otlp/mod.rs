@@ -19,7 +19,6 @@ use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanProcessor};
-use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tracing::Subscriber;
 use tracing_subscriber::Layer;
@@ -32,11 +31,14 @@ pub use resource::resource;
 use crate::telemetry::flush::flush_with;
 use crate::telemetry::unrecorded;
 use environment::{Environment, Signal};
-use exporters::Exporters;
+use exporters::{Exporters, KeptRuntime};
 use health::Health;
 
 /// The default limit of [`Telemetry::shutdown`].
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+
+/// A longer limit is taken for this one. Added to a time, it does not overflow.
+const LONGEST_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Exports traces, metrics and logs as configured by the standard `OTEL_*` variables, and installs a `tracing` subscriber that
 /// writes lines to standard error, filtered by `RUST_LOG` (default `info,lapin=off`). `service` is the service's name unless
@@ -117,7 +119,7 @@ impl Builder {
         self
     }
 
-    /// How long [`Telemetry::shutdown`] may take. Default: 5 seconds.
+    /// How long [`Telemetry::shutdown`] may take. Default: 5 seconds; at most a year.
     pub fn shutdown_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -149,7 +151,7 @@ impl Builder {
             let resource = resource::of(&environment, &self.service, self.version.as_deref());
             let mut exporters = Exporters::new(&environment, self.endpoint.as_deref(), health);
             let (spans, metrics, logs) = (exporters.spans()?, exporters.metrics()?, exporters.logs()?);
-            telemetry.runtime = exporters.into_runtime().map(KeptRuntime::new);
+            telemetry.runtime = exporters.into_runtime();
             if spans.is_some() || !self.processors.is_empty() {
                 let mut builder =
                     SdkTracerProvider::builder().with_resource(resource.clone()).with_id_generator(ChainIds::new());
@@ -268,7 +270,7 @@ impl Telemetry {
     }
 
     async fn export(&self, end: bool) -> Result<(), FlushError> {
-        let deadline = Instant::now() + self.limit;
+        let deadline = Instant::now() + self.limit.min(LONGEST_LIMIT);
         let start = |signal, provider: Box<dyn Provider>| flush(signal, provider, self.health.clone(), deadline, end);
         let running = [
             self.traces.clone().map(|provider| (Signal::Traces, start(Signal::Traces, Box::new(provider)))),
@@ -344,21 +346,4 @@ fn flush(
     // If no thread can be started, the sender is dropped with the closure, and this is reported.
     let _ = std::thread::Builder::new().name("rehop-flush".to_owned()).spawn(work);
     done
-}
-
-/// A runtime must not be dropped in an asynchronous context, but that is where a service ends.
-struct KeptRuntime(Option<Runtime>);
-
-impl KeptRuntime {
-    fn new(runtime: Runtime) -> Self {
-        Self(Some(runtime))
-    }
-}
-
-impl Drop for KeptRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
