@@ -38,8 +38,9 @@ async fn charge(order: Message<Order>, pool: SqlitePool) -> Result<(), Failure> 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = rehop::shutdown_signal();
-    // A database in memory belongs to its connection, so there is one.
-    let pool = SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await?;
+    // A database in memory belongs to its connection, so there is one, and it is never replaced.
+    let options = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
+    let pool = options.connect("sqlite::memory:").await?;
     sqlx::raw_sql(TABLES).execute(&pool).await?;
     let mut settings = Settings::load()?;
     settings.namespace = "inbox".to_owned();

@@ -107,7 +107,7 @@ async fn a_form_of_another_site_or_another_session_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_forbids_scripts_frames_caches_and_referrers() {
+async fn every_answer_forbids_scripts_frames_caches_and_referrers_to_other_sites() {
     let fixture = Fixture::new("ui-headers").await;
     let page = Served::start(&fixture, &[]).await;
     let cookie = page.enter().await;
@@ -134,7 +134,7 @@ async fn every_answer_forbids_scripts_frames_caches_and_referrers() {
         assert!(!policy.contains("unsafe"), "{policy}");
         for (name, value) in [
             ("x-content-type-options", "nosniff"),
-            ("referrer-policy", "no-referrer"),
+            ("referrer-policy", "same-origin"),
             ("cache-control", "no-store"),
             ("x-frame-options", "DENY"),
             ("cross-origin-resource-policy", "same-origin"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::amqp::Eyes;
 use super::management::lasting;
-use super::observed::{DeliveryLimit, LIMIT_OUT_OF_REACH, Management, Observed};
+use super::observed::{DeliveryLimit, LIMIT_OUT_OF_REACH, Management, Observed, QueueState, State};
 use super::subject::Subject;
 use crate::management::Api;
 use rehop::Error;
@@ -57,6 +57,14 @@ impl Look {
                 Err(problem) => seen.management_problem = Some(problem),
             }
         }
+        if let Some(management) = &seen.management {
+            let is_present = |queue: &QueueState| !matches!(queue.state, State::Missing);
+            let there = seen.queues.iter().filter(|(_, queue)| is_present(queue)).map(|(name, _)| name);
+            let unknown = there.filter(|name| !management.queues.contains_key(*name));
+            seen.unseen.extend(unknown.map(|name| {
+                format!("queue {name:?} in the management API, which does not know it: does broker.management_url name another broker?")
+            }));
+        }
         if seen.is_not_compared && seen.management.is_none() {
             seen.unseen.push(
                 "whether arguments differ: the user may not declare, so the broker does not compare them".to_owned(),
@@ -100,8 +108,12 @@ impl Look {
                 continue;
             }
             let eyes = Eyes { connection: &*self.connection, limit: self.link.answer_timeout() };
-            if let Some(since) = eyes.head_parked_since(&queue.name).await? {
-                self.seen.oldest_parked.insert(queue.name.clone(), since);
+            match eyes.head_parked_since(&queue.name).await {
+                Ok(since) => self.seen.oldest_parked.extend(since.map(|since| (queue.name.clone(), since))),
+                Err(error @ Error::Lost { .. }) => return Err(error),
+                Err(error) => {
+                    self.seen.unseen.push(format!("how long messages have been in {:?}: {error}", queue.name));
+                }
             }
         }
         Ok(())

@@ -263,8 +263,8 @@ impl<'a> Carrier<'a> {
                 break RoundEnd::Done;
             }
             if now >= hold_until {
-                // Another round would end like this one if the queue has become shorter, or if nothing was moved although nothing waits to be: another
-                // consumer gets the messages, or those that stay take too long.
+                // Another round would end like this one if the queue has become shorter, or if this one has moved nothing and nothing waits to be
+                // moved: another consumer gets the messages, or those that stay take too long to read.
                 is_short |= look.is_silent() || (started == moved_before && ready.is_none());
                 break if is_short { RoundEnd::Done } else { RoundEnd::HeldLong };
             }

@@ -54,7 +54,7 @@ pub enum ParkedError {
     /// Not all messages could be looked at that were in the queue at the start. What moves messages has moved those that it found.
     #[error(
         "only {looked_at} of {wanted} messages in queue {queue:?} could be looked at: it took longer than half of broker.consumer_timeout, \
-         the queue's leader did not answer, others took some, or some expired; run it again; if it took too long, from a host closer to the broker"
+         the queue's leader did not answer, others took some, or some expired. Run it again; if it took too long, from a host closer to the broker"
     )]
     Incomplete {
         /// The queue.

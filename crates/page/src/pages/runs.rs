@@ -56,7 +56,7 @@ struct One {
 }
 
 pub(super) async fn all(Shared(state): Shared<Arc<State>>, Extension(session): Extension<Session>) -> Outcome {
-    let of = |run: &Arc<Run>| (run.id, run.title.clone(), in_words(&run.phase.borrow()).0);
+    let of = |run: &Arc<Run>| (run.id, run.title.clone(), in_words(&run.phase.borrow(), run.undoes).0);
     let runs = state.runs.all().iter().map(of).collect();
     Ok(html(&All { frame: Frame::new(&state, &session, "Activity"), runs }))
 }
@@ -68,7 +68,7 @@ pub(super) async fn one(
 ) -> Outcome {
     let run = find(&state, id)?;
     let phase = run.phase.borrow().clone();
-    let (words, is_bad) = in_words(&phase);
+    let (words, is_bad) = in_words(&phase, run.undoes);
     let again = match &phase {
         Phase::Replayed(replayed) => replayed.parked_again.iter().map(parked_again).collect(),
         _ => Vec::new(),
@@ -135,7 +135,7 @@ pub(super) async fn live(Shared(state): Shared<Arc<State>>, Path(id): Path<u64>)
             Event::default().event("reload").data("done")
         } else {
             let mut texts: BTreeMap<&str, String> = cells(&phase).into_iter().map(|(id, _, text)| (id, text)).collect();
-            texts.insert("state", in_words(&phase).0);
+            texts.insert("state", in_words(&phase, run.undoes).0);
             Event::default().data(serde_json::json!(texts).to_string())
         };
         Some((Ok::<_, Infallible>(event), (run, phase.is_over())))
@@ -155,8 +155,8 @@ fn parked_again(group: &Group) -> (String, String) {
 
 const SOME_STAY: &str = "Some messages stay where they are; the numbers below say why.";
 
-/// How it is, and whether that is bad.
-fn in_words(phase: &Phase) -> (String, bool) {
+/// How it is, and whether that is bad. `undoes`: how many messages it is to bring back.
+fn in_words(phase: &Phase, undoes: Option<u64>) -> (String, bool) {
     match phase {
         Phase::Starting => ("It begins.".to_owned(), false),
         Phase::Running(progress) if progress.is_paused => {
@@ -176,6 +176,9 @@ fn in_words(phase: &Phase) -> (String, bool) {
         Phase::Restored(restored) => match &restored.stopped {
             Some(stop) => (format!("It stopped: {stop}."), true),
             None if restored.tally.stayed() > 0 => (format!("It is done. {SOME_STAY}"), true),
+            None if undoes.is_some_and(|undoes| undoes > restored.tally.matched) => {
+                ("It is done. Some messages were no longer there to be brought back.".to_owned(), true)
+            }
             None => ("It is done. The messages are back where they were, at the end of their queue.".to_owned(), false),
         },
         Phase::Edited(edited) if edited.fates.handled > 0 => {
@@ -273,7 +276,7 @@ mod tests {
         let (run, unknown) = ("6fa15d2d04c8".to_owned(), fates.unknown());
         let mut replayed = Replayed::default();
         (replayed.run, replayed.tally, replayed.fates, replayed.unknown) = (run, tally, fates, unknown);
-        in_words(&Phase::Replayed(replayed))
+        in_words(&Phase::Replayed(replayed), None)
     }
 
     fn tally(matched: u64, moved: u64) -> Tally {
@@ -304,9 +307,9 @@ mod tests {
     #[test]
     fn a_run_that_did_not_find_all_messages_does_not_say_that_it_is_done() {
         let error = ParkedError::Incomplete { queue: "orders.parked".to_owned(), looked_at: 380, wanted: 400 };
-        let (words, is_bad) = in_words(&Phase::Failed { error, seen: None });
+        let (words, is_bad) = in_words(&Phase::Failed { error, seen: None }, None);
         assert!(is_bad && words.starts_with("It ended early: only 380 of 400 messages"), "{words}");
-        assert!(words.contains("run it again"), "{words}");
+        assert!(words.contains("Run it again"), "{words}");
     }
 
     #[test]
