@@ -255,7 +255,8 @@ fn route_jittered(
 
 /// The longest delay that jitter may make: it makes no wait too long that would not be.
 fn longest_asked(policy: &RetryPolicy, ledger: &Ledger, now: Timestamp, hold: Option<Hold>) -> Duration {
-    let held = hold.filter(|_| policy.used_ladder().is_none()).map(|hold| hold.max_asked);
+    let held = hold.filter(|_| policy.used_ladder().is_none());
+    let held = held.map(|hold| hold.time_left.map_or(hold.max_asked, |left| left.min(hold.max_asked)));
     let alive = ledger.deadline.map(|deadline| deadline.since(now).saturating_sub(Duration::from_millis(1)));
     [held, alive].into_iter().flatten().fold(policy.longest_wait(), Duration::min)
 }

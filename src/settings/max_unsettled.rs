@@ -9,8 +9,8 @@ impl Settings {
     /// ordered. If handlers that take all of `consume.handler_timeout` could not start so many in time, a process takes fewer. A queue that the settings do not list has what they say of all queues.
     ///
     /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and is then handled
-    /// one after the other. What does not end before the broker would take it back is given back, which counts as a delivery, so it is
-    /// what can end in time, times half of `retry.delivery_limit`. It follows from `retry.delays`, `retry.immediate`, `retry.jitter`,
+    /// one after the other. What does not end before the broker would take it back is given back, which counts as a delivery. So it is
+    /// `retry.delivery_limit` / 2 times as many as can end in time, which follows from `retry.delays`, `retry.immediate`, `retry.jitter`,
     /// `retry.delivery_limit`, `consume.handler_timeout` and `broker.consumer_timeout`, and is at least 1 and at most
     /// `consume.prefetch`.
     ///

@@ -249,7 +249,8 @@ pub struct ConsumeSettings {
     /// How many handlers run at a time. Default 10; at most `prefetch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u16>,
-    /// How long one attempt may take. Beyond this it fails with the class `timeout`, which is transient unless `retry.errors` says otherwise. Default 1m, 1ms to 1d.
+    /// How long one attempt may take. Beyond this it fails with the class `timeout`, which is transient unless `retry.errors` says
+    /// otherwise. Default 1m, 1ms to 1d.
     #[serde(with = "values::optional_duration", skip_serializing_if = "Option::is_none")]
     pub handler_timeout: Option<Duration>,
     /// Which messages are handled one after the other, in the order of the queue: `none`, the default, `queue`, `routing-key` or

@@ -54,7 +54,7 @@ pub(super) struct Run {
     pub(super) why: String,
     /// The query of the address that it was started from.
     pub(super) from: String,
-    /// How many messages the discard moved that this one undoes.
+    /// How many messages of the discard that this one undoes are to be brought back.
     pub(super) undoes: Option<u64>,
     is_discard: bool,
     pub(super) phase: watch::Receiver<Phase>,
@@ -77,6 +77,16 @@ impl Run {
             Phase::Restored(restored) => restored.stopped.is_none() && restored.tally.stayed() == 0,
             _ => true,
         }
+    }
+
+    /// How many messages it was to bring back and did not.
+    fn left_to_undo(&self) -> u64 {
+        let moved = match &*self.phase.borrow() {
+            Phase::Restored(restored) => restored.tally.moved,
+            Phase::Failed { seen: Some(seen), .. } => seen.tally.moved,
+            _ => 0,
+        };
+        self.undoes.unwrap_or_default().saturating_sub(moved)
     }
 
     /// What it has discarded, also if it failed after a part.
@@ -154,7 +164,8 @@ impl Runs {
         (request.filter, request.why) = (filter, Some(why.clone()));
         let operation = Operation::Restore(request);
         let about = About { title: format!("Undo: {}", run.title), why, from: run.from.clone() };
-        let begun = self.begin(parked, operation, about, Some(moved));
+        let left = undo.as_ref().map_or(moved, |earlier| earlier.left_to_undo());
+        let begun = self.begin(parked, operation, about, Some(left));
         *undo = Some(begun.clone());
         Some(begun)
     }

@@ -140,12 +140,13 @@ struct Endpoint {
 
 /// A gRPC endpoint may have no scheme. The exporter then uses https, unless it is told that the endpoint is insecure.
 ///
-/// The exporter parses the endpoint once more, accepts fewer characters, and quotes what it does not accept, with the password.
+/// The exporter parses the endpoint as a [`Uri`](http::Uri), and would quote one that is none, with its password.
 fn inspect(endpoint: &str, protocol: Protocol) -> Option<Endpoint> {
-    if !endpoint.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte)) {
+    endpoint.parse::<http::Uri>().ok()?;
+    let bare = !endpoint.contains("://");
+    if bare && protocol == Protocol::Http {
         return None;
     }
-    let bare = protocol == Protocol::Grpc && !endpoint.contains("://");
     let mut url = reqwest::Url::parse(&if bare { format!("https://{endpoint}") } else { endpoint.to_owned() }).ok()?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
         return None;
@@ -284,6 +285,8 @@ mod tests {
             "nonsense",
             "",
             "http://me:p^ss@host",
+            "http://me:p[ss@host",
+            "http:me:secret@host",
             "http://m\u{fc}:p@host",
         ] {
             assert_eq!(shown(wrong, Protocol::Http), None, "{wrong}");

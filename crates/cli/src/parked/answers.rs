@@ -77,7 +77,7 @@ pub(super) fn left(tally: &Tally, verb: Verb) -> Vec<String> {
     let reasons = [
         (tally.without_destination, homeless),
         (tally.missing_destination, missing),
-        (tally.too_large, "they are too large for a copy"),
+        (tally.too_large, "they are too large for a copy, or the broker does not accept it"),
     ];
     let some = reasons.into_iter().filter(|(count, _)| *count > 0);
     some.map(|(count, why)| format!("{} stay: {why}", format::count(count))).collect()

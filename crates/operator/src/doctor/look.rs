@@ -58,7 +58,7 @@ impl Look {
             }
         }
         if let Some(management) = &seen.management {
-            let is_present = |queue: &QueueState| !matches!(queue.state, State::Missing);
+            let is_present = |queue: &QueueState| matches!(queue.state, State::Present { .. });
             let there = seen.queues.iter().filter(|(_, queue)| is_present(queue)).map(|(name, _)| name);
             let unknown = there.filter(|name| !management.queues.contains_key(*name));
             seen.unseen.extend(unknown.map(|name| {

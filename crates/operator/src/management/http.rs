@@ -58,7 +58,7 @@ fn with_certificates(builder: ClientBuilder, url: &Url, broker: &BrokerSettings)
         builder = builder.tls_certs_merge(authorities.map_err(|error| describe(&error))?);
     }
     if let (Some(certificate), Some(key)) = (&broker.tls.cert_file, &broker.tls.key_file) {
-        let identity = reqwest::Identity::from_pem(&[read(key)?, read(certificate)?].concat());
+        let identity = reqwest::Identity::from_pem(&[read(key)?, read(certificate)?].join(&b'\n'));
         builder = builder.identity(identity.map_err(|error| describe(&error))?);
     }
     Ok(builder)

@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) stray_at_start: Option<u64>,
     pub(super) queues: Queues,
     pub(super) kinds: HashSet<(Option<String>, Option<String>)>,
+    /// How many messages the last round has looked at.
+    pub(super) seen: u64,
     /// How many copies were sent to the stray queue, because they belong there.
     pub(super) sent_to_stray: u64,
     pub(super) is_paused: bool,
@@ -180,8 +182,8 @@ impl<'a> Carrier<'a> {
                 RoundEnd::HeldLong => given_back?,
             }
             // Those that the broker does not accept would take as long again.
-            if self.tally.moved == moved_before && self.tally.too_large > 0 {
-                let (looked_at, wanted) = (self.tally.moved + self.tally.stayed(), bound);
+            if self.tally.moved == moved_before && self.tally.too_large > 0 && !self.state.is_paused {
+                let (looked_at, wanted) = (self.tally.moved + self.state.seen, bound);
                 return Err(ParkedError::Incomplete { queue: self.queue.to_owned(), looked_at, wanted });
             }
         }
@@ -224,12 +226,12 @@ impl<'a> Carrier<'a> {
             return Ok(());
         };
         if !blames_a_copy {
-            self.tally.unconfirmed += copies;
             return Err(error);
         }
+        // The broker keeps no copy that it does not accept.
+        self.tally.unconfirmed -= 1;
         let problem = error.to_string();
         if copies > 1 {
-            self.tally.unconfirmed += copies - 1;
             return Err(ParkedError::CopyNotAccepted { problem, unconfirmed: copies - 1 });
         }
         if matches!(self.job.action, Move::Replay { .. }) {
@@ -304,7 +306,7 @@ impl<'a> Carrier<'a> {
                     self.answered(look, answers)?;
                     if self.state.lane_end.is_some() {
                         if under_way.len() > 0 {
-                            break RoundEnd::Done;
+                            break RoundEnd::HeldLong;
                         }
                         self.lane_ended(under_way).await?;
                     }
@@ -334,6 +336,7 @@ impl<'a> Carrier<'a> {
                 () = sleep_until(wake) => {}
             }
         };
+        self.state.seen = seen;
         if let Some(ready) = ready {
             look.keep(&ready.held);
         }

@@ -16,7 +16,7 @@ pub struct Tally {
     pub without_destination: u64,
     /// How many match and are to go to a queue that does not exist. They stay.
     pub missing_destination: u64,
-    /// How many match and cannot be copied: their headers or their body would be too large for the broker. They stay.
+    /// How many match and cannot be copied: they would be too large, or the broker does not accept the copy. They stay.
     pub too_large: u64,
     /// How many copies the broker did not confirm, or whose originals could not be removed. They may exist beside their originals.
     pub unconfirmed: u64,

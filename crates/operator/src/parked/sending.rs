@@ -140,7 +140,8 @@ impl Carrier<'_> {
                     match unkept {
                         Unkept::Refused { .. } => ended = ended.and(Err(unkept.into())),
                         Unkept::Failed { .. } | Unkept::Unclear { .. } => {
-                            self.note_end(unkept, sent.chain, sent.number)
+                            self.tally.unconfirmed += 1;
+                            self.note_end(unkept, sent.chain, sent.number);
                         }
                     }
                 }

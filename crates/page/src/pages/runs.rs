@@ -248,7 +248,7 @@ fn of_tally(tally: &Tally) -> Vec<(&'static str, &'static str, String)> {
     for (id, what, number) in [
         ("homeless", "Left here: they do not say which queue they belong to", tally.without_destination),
         ("missing", "Left here: their queue does not exist or cannot be served", tally.missing_destination),
-        ("large", "Left here: too large for a copy", tally.too_large),
+        ("large", "Left here: too large for a copy, or not accepted", tally.too_large),
         ("unconfirmed", "Not confirmed; they may exist twice", tally.unconfirmed),
     ] {
         if number > 0 {
