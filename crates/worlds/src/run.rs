@@ -323,6 +323,8 @@ impl Run {
                 self.later(lasts, |shared| shared.network.broker(|broker, _| broker.max_message_size = usize::MAX));
             }
             FaultKind::DeleteEmptyQueues => network.broker(|broker, now| {
+                // What is due at this moment moves to its next queue first.
+                broker.pass_time(now);
                 let is_empty = |(name, view): (&str, QueueView)| {
                     let is_of_work = shared.scenario.queues.iter().any(|queue| queue.name == name);
                     // Without its leader a queue cannot be deleted, and what it will hold cannot be seen.
