@@ -131,7 +131,8 @@
 //! needs `rehop::handler=error`. [`init`] does not export it, because the attempt's span is there
 //! already; a layer of your own does, unless it filters the target out.
 //!
-//! Bodies and headers are never recorded. What an operator writes is, so it should not quote a body. The text of a failure is the status of its attempt, truncated to 1,024 bytes.
+//! Bodies and headers are never recorded. What an operator writes is, so it should not quote a body. The text of a failure is the status of its
+//! attempt, truncated to 1,024 bytes.
 //!
 //! # Metrics
 //!

@@ -42,10 +42,11 @@ pub struct ReplayRequest {
     pub max_ready: Option<u64>,
     /// The messages' new deadline, from now. Without one they get the queue's `retry.max_age`.
     pub deadline: Option<Duration>,
-    /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts
-    /// as 1. With 1, a message of which the broker accepts no copy stays where it is and is counted as too large. If the filter leaves more than four times as many messages in place, the limit is a quarter of those. At most 64 MiB of
-    /// bodies are in flight, or one message if it is larger. Up to 64 MiB more are being received, if the next messages are on average no larger than
-    /// those so far. Default: [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
+    /// How many messages may be in flight. If this process is killed, as many may be duplicated; a larger number is faster. 0 counts as 1. With
+    /// 1, a message of which the broker accepts no copy stays where it is and is counted as too large. If the filter leaves more than four times
+    /// as many messages in place, the limit is a quarter of those. At most 64 MiB of bodies are in flight, or one message if it is larger. Up to
+    /// 64 MiB more are being received, if the next messages are on average no larger than those so far. Default:
+    /// [`DEFAULT_IN_FLIGHT`](Self::DEFAULT_IN_FLIGHT).
     pub in_flight: Option<u16>,
     /// For how long to listen for fates after the last one was heard. Default 10 s.
     pub follow: Duration,
@@ -115,10 +116,10 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list), and when the work queue that the place or [`ReplayRequest::to`] names does not exist, a queue refuses a message, or
-    /// the connection is lost; [`ParkedError::CopyNotAccepted`] if the broker does not accept one of several copies in flight; and
-    /// [`ParkedError::Incomplete`] if fewer messages could be looked at than there were at the start, for instance
-    /// because another consumer took some. What was confirmed by then is sent, as the last progress says; run it again for the rest.
+    /// As [`list`](Self::list), and when the work queue that the place or [`ReplayRequest::to`] names does not exist, a queue refuses a message,
+    /// or the connection is lost; [`ParkedError::CopyNotAccepted`] if the broker does not accept one of several copies in flight; and
+    /// [`ParkedError::Incomplete`] if fewer messages could be looked at than there were at the start, for instance because another consumer took
+    /// some. What was confirmed by then is sent, as the last progress says; run it again for the rest.
     /// Nothing is sent with [`ParkedError::OtherNamespace`] and [`ParkedError::NoSuchNamespace`].
     pub async fn replay(
         &self,
