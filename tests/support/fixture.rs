@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rehop::settings::{ConsumeSettings, RetrySettings, Secret};
 use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Status, Topology};
-use rehop_testing::{Broker, BrokerError, Client, Management, Namespace, Proxy, Publish, Received, eventually};
+use rehop_testing::{Broker, Client, Management, Namespace, Proxy, Publish, Received, eventually};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -222,16 +222,10 @@ impl Fixture {
         }
     }
 
-    /// Sets a policy for one queue, until [`clear_policy`](Self::clear_policy). If the queue exists, waits until it is in effect.
+    /// Sets a policy for one queue, until [`clear_policy`](Self::clear_policy).
     pub(crate) async fn set_policy(&self, queue: &str, definition: Value) {
         let pattern = format!("^{}$", queue.replace('.', "\\."));
-        let management = self.management();
-        management.set_policy(queue, &pattern, definition).await.unwrap();
-        let is_in_effect = async || {
-            let found = management.find_queue(queue).await?;
-            Ok::<_, BrokerError>(found.is_none_or(|it| it["policy"] == queue))
-        };
-        eventually(SOON, "the policy is in effect", is_in_effect).await.unwrap();
+        self.management().set_policy(queue, &pattern, definition).await.unwrap();
     }
 
     /// Waits until the broker counts so many unacked messages of the queue, none of them ready. Its counts are some seconds old.

@@ -1,13 +1,19 @@
 //! Ports of 127.0.0.1 that belong to a test.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::time::Duration;
 
 use rand::Rng as _;
+use tokio::time::sleep;
 
 use super::error::BrokerError;
 
 /// Below the ports that systems give to outgoing connections and to listeners on port 0.
 const RANGE: std::ops::Range<u16> = 20_000..32_000;
+/// Ports that are bound only as the sign of a [`Turn`].
+const TURNS: std::ops::Range<u16> = 19_000..20_000;
+const TRIED_EVERY: Duration = Duration::from_millis(2);
 
 /// A TCP port of 127.0.0.1 that no other test takes while this value lives.
 ///
@@ -32,7 +38,7 @@ impl Port {
             TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
             Some(Self { number, _sign: sign })
         });
-        claimed.ok_or_else(|| BrokerError::io("find a free port")(std::io::ErrorKind::AddrInUse.into()))
+        claimed.ok_or_else(|| BrokerError::io("find a free port")(ErrorKind::AddrInUse.into()))
     }
 
     /// Its number.
@@ -48,10 +54,34 @@ impl Port {
     }
 }
 
+/// What only one test of this machine does at a time, in whichever process. It ends when this value is dropped, or with its process.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _sign: UdpSocket,
+}
+
+impl Turn {
+    /// Waits until nobody else has the turn of this number. Some numbers share one.
+    pub(crate) async fn wait(number: u16) -> Result<Self, BrokerError> {
+        let port = TURNS.start + number % (TURNS.end - TURNS.start);
+        loop {
+            match UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+                Ok(sign) => return Ok(Self { _sign: sign }),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => sleep(TRIED_EVERY).await,
+                Err(error) => return Err(BrokerError::io("take turns with other tests")(error)),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
     use std::net::TcpStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::task::JoinSet;
 
     use super::*;
 
@@ -64,5 +94,19 @@ mod tests {
             assert!(TcpStream::connect(port.address()).is_err(), "{} refuses", port.number());
         }
         TcpListener::bind(ports[0].address()).unwrap();
+    }
+    #[tokio::test]
+    async fn only_one_has_the_turn_of_a_number() {
+        let (mut had, is_taken) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
+        for _ in 0..20 {
+            let is_taken = is_taken.clone();
+            had.spawn(async move {
+                let _turn = Turn::wait(7).await.unwrap();
+                assert!(!is_taken.swap(true, Ordering::SeqCst), "somebody else has it");
+                tokio::task::yield_now().await;
+                is_taken.store(false, Ordering::SeqCst);
+            });
+        }
+        assert_eq!(had.join_all().await.len(), 20);
     }
 }

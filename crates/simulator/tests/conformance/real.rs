@@ -240,7 +240,6 @@ impl Real {
         let pattern = format!("^{}$", name.replace('.', "\\."));
         let management = &self.address.management;
         self.policies.insert(queue);
-        // The answer comes after the queue has taken it (`rabbit_policy:notify` of all three versions).
         management.set_policy(&name, &pattern, definition).await.map_err(io::Error::other)
     }
 
