@@ -64,7 +64,7 @@ impl Management {
     /// When the broker refuses the policy or does not answer.
     pub async fn set_policy(&self, name: &str, pattern: &str, definition: Value) -> Result<(), BrokerError> {
         let policy = json!({ "pattern": pattern, "definition": definition, "apply-to": "queues" });
-        self.change_policy(Method::PUT, name, Some(&policy)).await
+        self.put(&self.policy(name), &policy).await
     }
 
     /// Deletes a policy. When this returns, no queue follows it any more.
@@ -72,7 +72,7 @@ impl Management {
     /// # Errors
     /// When there is no such policy, or the broker does not answer.
     pub async fn delete_policy(&self, name: &str) -> Result<(), BrokerError> {
-        self.change_policy(Method::DELETE, name, None).await
+        self.delete(&self.policy(name)).await
     }
 
     /// Adds a user without tags or permissions. An existing user gets this password, loses its tags and keeps its permissions.
@@ -170,16 +170,21 @@ impl Management {
         format!("queues/{}/{}", self.vhost, encoded(name))
     }
 
-    /// Changes a policy while no other test changes one on this broker. RabbitMQ answers when it has told the queues, but each change
-    /// tells all queues whose policy has changed (`rabbit_policy:update_matched_objects` of 3.10, 4.0 and 4.3). So of two changes at
-    /// once, the one that is answered first may have left its queue to the other one.
-    async fn change_policy(&self, method: Method, name: &str, policy: Option<&Value>) -> Result<(), BrokerError> {
-        let path = format!("policies/{}/{}", self.vhost, encoded(name));
+    fn policy(&self, name: &str) -> String {
+        format!("policies/{}/{}", self.vhost, encoded(name))
+    }
+
+    /// One request at a time changes policies. RabbitMQ answers when it has told the queues, but each change tells all queues whose policy
+    /// has changed (`rabbit_policy:update_matched_objects` of 3.10, 4.0 and 4.3). So of two changes at once, the one that is answered first
+    /// may have left its queue to the other one.
+    async fn turn(&self, method: &Method, path: &str) -> Result<Option<Turn>, BrokerError> {
+        let is_change = ["policies/", "operator-policies/", "definitions"].iter().any(|kind| path.starts_with(kind));
+        if *method == Method::GET || !is_change {
+            return Ok(None);
+        }
         let turn = timeout(ANSWER_TIMEOUT, Turn::wait(self.port)).await;
-        let _turn = turn.map_err(|_| {
-            failure(&method, &path, format!("another test has changed a policy for {ANSWER_TIMEOUT:?}"))
-        })??;
-        self.send_checked(method, &path, policy).await.map(drop)
+        let held = || failure(method, path, format!("another test has changed a policy for {ANSWER_TIMEOUT:?}"));
+        turn.unwrap_or_else(|_| Err(held())).map(Some)
     }
 
     async fn send_checked(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Bytes, BrokerError> {
@@ -189,6 +194,7 @@ impl Management {
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Bytes), BrokerError> {
         let failed = |reason: String| failure(&method, path, reason);
+        let _turn = self.turn(&method, path).await?;
         let request = Request::builder()
             .method(&method)
             .uri(format!("{}/api/{path}", self.url))
