@@ -18,7 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-const OPENED_WITHIN: Duration = Duration::from_secs(20);
+const OPENED_WITHIN: Duration = Duration::from_secs(60);
 const FRAME_MAX: u32 = 131_072;
 const BASIC: u16 = 60;
 

@@ -14,14 +14,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::amqp::{Incoming, Link, Said};
 use crate::client::{Action, Clients};
+use crate::lockstep::{ANSWERS_WITHIN, DOUBTFUL};
 use crate::naming::Naming;
 use crate::script::{CHANNELS, Index, Script, Step};
 use crate::seen::{Saw, Seen, Stream};
 
-/// How long the broker may take for anything.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// How often the broker is asked again while something is awaited and no word comes from it.
 const ASKED_EVERY: Duration = Duration::from_millis(10);
+/// How often queues that are said to be empty are looked at again while answers are slow.
+const DOUBTED: usize = 10;
 /// The channel on which queues are looked at.
 const OBSERVING: u16 = 1;
 
@@ -121,6 +122,18 @@ impl Real {
 
     /// One question to each channel and each queue. When all are answered, the broker has looked at everything that it was sent.
     pub(crate) async fn round(&mut self) -> io::Result<()> {
+        for _ in 0..DOUBTED {
+            let began = Instant::now();
+            self.ask_all().await?;
+            let is_empty = |holds: &Saw| *holds == Saw::Holds { ready: 0, consumers: 0 };
+            if began.elapsed() < DOUBTFUL || !self.holds.values().any(is_empty) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask_all(&mut self) -> io::Result<()> {
         for channel in self.clients.channels() {
             let (connection, number) = CHANNELS[channel];
             if let Some(link) = self.links.get_mut(&connection) {
