@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use lapin::uri::AMQPUri;
-use rehop::settings::Declare;
+use rehop::settings::{Declare, QueueType};
 use rehop::topology::{Argument, Arguments, Binding, Exchange, ExchangeBinding, ExchangeKind, Queue, Role};
 use rehop::{Settings, Topology};
 use serde_json::{Map, Value, json};
@@ -124,17 +124,25 @@ fn definitions(topology: &Topology, vhost: &str) -> Value {
 
 /// What rehop sets as arguments of work queues that it declares, as policies.
 fn policies(mut settings: Settings, vhost: &str) -> anyhow::Result<Value> {
+    let mut classic = Vec::new();
     for queue in &mut settings.queues {
+        if queue.declare == Declare::Existing && queue.queue_type != Some(QueueType::Quorum) {
+            classic.push(queue.queue.clone());
+        }
         (queue.declare, queue.queue_type) = (Declare::Own, None);
     }
     let topology = Topology::of(&settings)?;
     let work = topology.queues.iter().filter(|queue| queue.role == Role::Work);
     let policies = work.map(|queue| {
-        // No policy can set these two, and the broker refuses one that tries (3.10, 4.0 and 4.3).
-        let keys = queue
-            .arguments
-            .iter()
-            .filter(|(name, _)| !["x-queue-type", "x-single-active-consumer"].contains(&name.as_str()));
+        let is_classic = classic.contains(&queue.name);
+        let keys = queue.arguments.iter().filter(|(name, _)| match name.as_str() {
+            // No policy can set these two, and the broker refuses one that tries (3.10, 4.0 and 4.3).
+            "x-queue-type" | "x-single-active-consumer" => false,
+            "x-dead-letter-exchange" | "x-dead-letter-routing-key" => true,
+            // Of a policy with a key that is only for quorum queues, a classic queue follows nothing (`rabbit_classic_queue:capabilities` of
+            // 3.10, 4.0 and 4.3).
+            _ => !is_classic,
+        });
         let definition: Map<_, _> =
             keys.map(|(name, value)| (name.trim_start_matches("x-").to_owned(), json!(value))).collect();
         json!({

@@ -201,6 +201,25 @@ async fn what_an_existing_queue_lacks_is_found_and_the_exported_policy_mends_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_existing_classic_queue_follows_the_exported_policy() {
+    let Some(api) = BrokerApi::shared().await else { return };
+    let fixture = Fixture::new("classic").await;
+    let queue = fixture.queue.as_str();
+    let existing = format!("queues=[{{queue={queue:?},declare=existing}}]");
+    fixture.client.declare_queue(queue, json!({ "x-queue-type": "classic" })).await.unwrap();
+    fixture.declare_the_rest().await;
+    let look = ["--management", api.url(), "--set", &existing];
+    fixture.is_found(&look, &[("no-dead-letter-exchange", queue), ("classic-queue", queue)]).await;
+
+    let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &existing];
+    let exported = fixture.tool(&export).finished().await;
+    let policies: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
+    api.import(&policies).await;
+    fixture.is_found(&look, &[("classic-queue", queue)]).await;
+    api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_existing_queue_that_may_lose_what_it_dead_letters_or_serves_one_consumer_is_found() {
     let Some(api) = BrokerApi::shared().await else { return };
     let fixture = Fixture::new("single").await;
