@@ -148,10 +148,10 @@ pub async fn start(settings: &Settings, options: Options) -> Result<Ui, UiError>
     let link = Link::new(format!("{} ui", settings.namespace), settings.broker.clone());
     link.start().await?;
     let listener = Listener::open(&options.listen, options.allow_remote).await?;
-    let (hosts, cookie, origin) = names(&listener, public.as_ref());
+    let (hosts, origin) = names(&listener, public.as_ref());
     let is_https = public.is_some_and(|public| public.is_https);
     let failed = |error| UiError::Listen { address: origin.clone(), error };
-    let (door, token) = Door::new(hosts, cookie, is_https).map_err(failed)?;
+    let (door, token) = Door::new(hosts, is_https).map_err(failed)?;
     let address = format!("{origin}/enter?token={token}");
     let state = State::new(door, settings.clone(), plan, link, origin, options);
     let work = state.work.clone();
@@ -164,18 +164,18 @@ fn is_trace_url(url: &str) -> bool {
     (url.starts_with("https://") || url.starts_with("http://")) && url.contains("{trace_id}")
 }
 
-/// The names that the page may be called by, the name of its cookie, and how its addresses begin.
-fn names(listener: &Listener, public: Option<&PublicUrl>) -> (Hosts, String, String) {
-    let (mut hosts, port, mut origin) = match listener {
+/// The names that the page may be called by, and how its addresses begin.
+fn names(listener: &Listener, public: Option<&PublicUrl>) -> (Hosts, String) {
+    let (mut hosts, mut origin) = match listener {
         Listener::Tcp(_, bound) => {
             let authority = format!("{}:{}", door::bracketed(bound.ip()), bound.port());
-            (Hosts::loopback().and(&authority), bound.port(), format!("http://{authority}"))
+            (Hosts::loopback().and(&authority), format!("http://{authority}"))
         }
         // A tunnel's near end chooses the port.
-        Listener::Socket { .. } => (Hosts::loopback(), 0, "http://localhost:7672".to_owned()),
+        Listener::Socket { .. } => (Hosts::loopback(), "http://localhost:7672".to_owned()),
     };
     if let Some(public) = public {
         (hosts, origin) = (hosts.and(&public.authority), public.origin());
     }
-    (hosts, format!("rehop-ui-{port}"), origin)
+    (hosts, origin)
 }

@@ -171,7 +171,10 @@ async fn discarded_messages_are_kept_where_they_can_be_seen() {
     stock::park(&fixture, 2).await;
     let page = Served::start(&fixture, &[Action::Discard]).await;
     let cookie = page.enter().await;
-    let started = order(&page, &cookie, "discard", &fixture.queue, &[("why", "test data")]).await;
+    let planned = plan(&page, &cookie, &format!("/plan/discard?queue={}", encode(&fixture.queue))).await;
+    assert!(planned.body.contains("One at a time"), "{}", planned.body);
+    let one_at_a_time = [("why", "test data"), ("strict", "1")];
+    let started = order(&page, &cookie, "discard", &fixture.queue, &one_at_a_time).await;
     let ended = ends(&page, &cookie, started.header("location").unwrap()).await;
     assert!(ended.body.contains("discarded queue for seven days"), "{}", ended.body);
     fixture.has_depth(&fixture.parked(), 0).await;

@@ -67,7 +67,7 @@ impl EditRequest {
 }
 
 /// How an edit ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Edited {
     /// Names this operation; the edited message carries it in `rehop-replay-run`.

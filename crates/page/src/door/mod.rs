@@ -22,7 +22,8 @@ use sessions::Sessions;
 #[derive(Debug)]
 pub(super) struct Door {
     hosts: Hosts,
-    /// The name of the session's cookie. Cookies do not tell ports apart, so it names the port.
+    /// The name of the session's cookie, drawn by lot: browsers tell neither ports nor the far ends of tunnels apart, so two pages may share
+    /// their cookies.
     cookie: String,
     /// A proxy with TLS serves the page.
     is_https: bool,
@@ -35,8 +36,9 @@ impl Door {
     /// # Errors
     ///
     /// When the operating system has no random numbers.
-    pub(super) fn new(hosts: Hosts, cookie: String, is_https: bool) -> std::io::Result<(Self, String)> {
-        let invitation = Token::random()?;
+    pub(super) fn new(hosts: Hosts, is_https: bool) -> std::io::Result<(Self, String)> {
+        let (invitation, name) = (Token::random()?, Token::random()?);
+        let cookie = format!("rehop-ui-{}", &name.expose()[..12]);
         let exposed = invitation.expose().to_owned();
         Ok((Self { hosts, cookie, is_https, sessions: Mutex::new(Sessions::new(invitation)) }, exposed))
     }
@@ -67,5 +69,16 @@ impl Door {
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_pages_at_one_address_have_cookies_of_different_names() {
+        let [one, other] = [(); 2].map(|()| Door::new(Hosts::loopback(), false).unwrap().0);
+        assert_ne!(one.cookie, other.cookie);
     }
 }

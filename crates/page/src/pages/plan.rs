@@ -132,9 +132,11 @@ fn operation(fields: &Fields, address: &Address, action: Action) -> Result<(Oper
     let why = fields.get("why").ok_or("Say why, for the audit. Go back, and fill in the reason.")?;
     let expected = number(fields, "expect")?.ok_or("The form does not say how many messages it is about.")?;
     let (filter, expect, why) = (address.filter.clone(), Some(expected), Some(why.to_owned()));
+    let in_flight = fields.get("strict").map(|_| 1);
     if action == Action::Discard {
         let mut request = DiscardRequest::default();
         (request.filter, request.expect, request.why) = (filter, expect, why);
+        request.in_flight = in_flight;
         return Ok((Operation::Discard(request), expected));
     }
     let deadline =
@@ -152,7 +154,7 @@ fn operation(fields: &Fields, address: &Address, action: Action) -> Result<(Oper
     request.rate = rate.map(|rate| rate as f64);
     request.max_ready = number(fields, "max_ready")?;
     request.deadline = fields.get("deadline").map(deadline).transpose()?;
-    request.in_flight = fields.get("strict").map(|_| 1);
+    request.in_flight = in_flight;
     Ok((Operation::Replay(request), expected))
 }
 

@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 use crate::runs::{Phase, Run};
 use crate::state::State;
 use rehop_operator::format::count;
-use rehop_operator::parked::{Fates, Group, ParkedError, Replayed, Tally};
+use rehop_operator::parked::{Edited, Fates, Group, ParkedError, Replayed, Tally};
 
 /// The time between two updates of an open page.
 const UPDATE_EVERY: Duration = Duration::from_millis(500);
@@ -181,20 +181,7 @@ fn in_words(phase: &Phase, undoes: Option<u64>) -> (String, bool) {
             }
             None => ("It is done. The messages are back where they were, at the end of their queue.".to_owned(), false),
         },
-        Phase::Edited(edited) if edited.fates.handled > 0 => {
-            (format!("It is done: queue {} has handled the edited message.", edited.destination), false)
-        }
-        Phase::Edited(edited) if edited.fates.parked_again > 0 => {
-            ("The edited message has parked again.".to_owned(), true)
-        }
-        Phase::Edited(edited) => (
-            format!(
-                "The edited message is sent to queue {}. What became of it is not known yet. If it crashes its consumer, the broker parks it in \
-                 the end; then the filter “Parked again by this replay” finds it, by {}.",
-                edited.destination, edited.run
-            ),
-            true,
-        ),
+        Phase::Edited(edited) => what_became_of(edited),
         Phase::Failed { error: ParkedError::Stopped, .. } => {
             ("It was stopped before it moved any message.".to_owned(), true)
         }
@@ -203,6 +190,22 @@ fn in_words(phase: &Phase, undoes: Option<u64>) -> (String, bool) {
         }
         Phase::Failed { error, .. } => (format!("It failed: {error}. What it has not moved is where it was."), true),
     }
+}
+
+fn what_became_of(Edited { run, destination, fates, .. }: &Edited) -> (String, bool) {
+    let words = match fates {
+        Fates { handled: 1.., .. } => {
+            return (format!("It is done: queue {destination} has handled the edited message."), false);
+        }
+        Fates { parked_again: 1.., .. } => "The edited message has parked again.".to_owned(),
+        Fates { discarded: 1.., .. } => "The handler has discarded the edited message.".to_owned(),
+        Fates { waiting: 1.., .. } => "The edited message has failed, and waits for another attempt.".to_owned(),
+        _ => format!(
+            "The edited message is sent to queue {destination}. What became of it is not known yet. If it crashes its consumer, the broker parks \
+             it in the end; then the filter “Parked again by this replay” finds it, by {run}."
+        ),
+    };
+    (words, true)
 }
 
 /// Why not every message that matched was handled, and what to do about those of which nothing is known.
@@ -310,6 +313,27 @@ mod tests {
         let (words, is_bad) = in_words(&Phase::Failed { error, seen: None }, None);
         assert!(is_bad && words.starts_with("It ended early: only 380 of 400 messages"), "{words}");
         assert!(words.contains("Run it again"), "{words}");
+    }
+
+    #[test]
+    fn an_edit_says_what_became_of_its_message() {
+        let said = |[handled, parked_again, discarded, waiting]: [u64; 4]| {
+            let mut edited = Edited::default();
+            let fates = &mut edited.fates;
+            (fates.sent, fates.handled, fates.parked_again) = (1, handled, parked_again);
+            (fates.discarded, fates.waiting) = (discarded, waiting);
+            in_words(&Phase::Edited(edited), None)
+        };
+        for (fates, words, is_bad) in [
+            ([1, 0, 0, 0], "has handled", false),
+            ([0, 1, 0, 0], "parked again", true),
+            ([0, 0, 1, 0], "discarded", true),
+            ([0, 0, 0, 1], "waits for another attempt", true),
+            ([0; 4], "not known yet", true),
+        ] {
+            let said = said(fates);
+            assert!(said.0.contains(words) && said.1 == is_bad, "{said:?}");
+        }
     }
 
     #[test]
