@@ -10,12 +10,13 @@ use rehop::settings::TopologyMode;
 use rehop::{Error, Failure, Message, Status};
 use rehop_testing::{Broker, Publish, Received, eventually};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::support::frame_hold::Held;
 use crate::support::{Fixture, Log, SOON, fragile_broker, is_idle, millis, not_tried};
 
 /// Longer than a broker needs to start on a busy machine.
-const RESTART: Duration = Duration::from_secs(60);
+const RESTART: Duration = SOON;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_recovers_by_itself_after_the_broker_is_restarted() {
@@ -89,15 +90,16 @@ async fn a_message_is_not_charged_for_subscriptions_to_a_leader_that_is_silent()
     // The time of an answer tells a silent leader, so a busy machine may deceive a service now and then. Without the check, each time all
     // services are deceived.
     for _ in 0..3 {
-        if first_attempt_after_a_silence(broker).await <= 2 {
+        let attempts = attempts_after_a_silence(broker).await;
+        if matches!(attempts[..], [1 | 2]) {
             return;
         }
     }
     panic!("the message was charged each time");
 }
 
-/// The number of the first attempt at a message whose queue's leader was silent for four services.
-async fn first_attempt_after_a_silence(broker: &Broker) -> u32 {
+/// The numbers of the attempts at a message whose queue's leader was silent for four services. The message is handled.
+async fn attempts_after_a_silence(broker: &Broker) -> Vec<u32> {
     let mut fixture = Fixture::new("silent-leader").await;
     // A leader is doubted for 5 s, and a busy broker needs time for its other answers: if they are late, the queue is consumed all the
     // same.
@@ -130,9 +132,8 @@ async fn first_attempt_after_a_silence(broker: &Broker) -> u32 {
     for (run, _) in services {
         handled += run.stop().await.handled;
     }
-    let attempts = log.all();
-    assert_eq!((attempts.len(), handled), (1, 1));
-    attempts[0]
+    assert!(handled >= 1, "the message is handled");
+    log.all()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,6 +189,18 @@ async fn a_queue_that_is_deleted_while_it_is_consumed_is_declared_and_consumed_a
 /// It could go back nowhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_a_handler_when_its_queue_is_deleted_is_handled() {
+    // On a busy broker the deletion may take the connection with it. Then nothing begins that waits: it would come again, had its queue not
+    // been deleted.
+    for _ in 0..3 {
+        if attempts_around_a_deletion().await == 14 {
+            return;
+        }
+    }
+    panic!("what waited was not handled");
+}
+
+/// How many of 14 messages are attempted. Their queue is deleted while a handler has the eleventh and the others wait for it.
+async fn attempts_around_a_deletion() -> usize {
     let mut fixture = Fixture::new("deleted-held").await;
     fixture.consume().prefetch = Some(5);
     fixture.consume().concurrency = Some(1);
@@ -195,15 +208,29 @@ async fn what_waits_for_a_handler_when_its_queue_is_deleted_is_handled() {
     let queue = fixture.queue.clone();
     fixture.client.publish_many((0..14).map(|_| Publish::to_queue(&queue))).await.unwrap();
     // The first ten open the window.
-    let (run, started, gate) = fixture.serve_gated(10, Ok(())).await;
+    let (started, gate) = (Log::default(), Arc::new(Semaphore::new(10)));
+    let (log, pass) = (started.clone(), gate.clone());
+    let handler = move |_: Message<Bytes>| {
+        log.push(());
+        let pass = pass.clone();
+        async move {
+            pass.acquire().await.unwrap().forget();
+            Ok(())
+        }
+    };
+    let (run, status) = fixture.start(handler).await;
     started.reaches(11).await;
-    fixture.has_depth(&queue, 0).await;
+    let holds_the_rest = async || match status.queues()[0].in_flight {
+        4 => Ok(true),
+        held => Err(format!("{held} in flight")),
+    };
+    eventually(SOON, "the last four are delivered", holds_the_rest).await.unwrap();
     fixture.client.delete_queue(&queue).await.unwrap();
     fixture.is_declared(&queue).await;
     gate.add_permits(10);
-    // On a busy broker the deletion may take the connection with it, and the last acks, which nobody needs.
-    started.reaches(14).await;
+    is_idle(&status).await;
     run.stop().await;
+    started.all().len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,12 +239,18 @@ async fn an_existing_queue_that_is_deleted_is_consumed_again_when_its_owner_has_
     fixture.settings.queue_mut(&fixture.queue).declare = rehop::settings::Declare::Existing;
     let declare = async || fixture.client.declare_queue(&fixture.queue, json!({ "x-queue-type": "quorum" })).await;
     declare().await.unwrap();
-    let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
+    let seen = Log::default();
+    let log = seen.clone();
+    let handler = move |_: Message<Bytes>| {
+        log.push(());
+        std::future::ready(Ok(()))
+    };
+    let (run, status) = fixture.start(handler).await;
     fixture.publish("x").await;
     seen.reaches(1).await;
     fixture.client.delete_queue(&fixture.queue).await.unwrap();
     // On 3.10, a queue that is declared again within about 20 ms keeps its subscriptions without notice, and its deliveries are lost.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    gives_up(&status).await;
     declare().await.unwrap();
     fixture.publish("x").await;
     seen.reaches(2).await;

@@ -89,12 +89,12 @@ async fn a_forged_rehop_user_id_header_is_not_trusted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expiration_does_not_return_a_copy_early_or_lose_it() {
     let mut fixture = Fixture::new("expiration-trap").await;
-    fixture.retry().delays = millis([6_000, 100]);
+    fixture.retry().delays = millis([11_000, 100]);
     // Its deadline is far off. Its `expiration` ends before its first wait, but leaves a busy machine time for a first attempt.
     let message = fixture
         .to_queue()
         .header("rehop-expires-at", now_millis() + 600_000)
-        .properties(|it| it.expiration = Some("5000".to_owned()));
+        .properties(|it| it.expiration = Some("10000".to_owned()));
     let seen = Log::default();
     let log = seen.clone();
     let handler = move |message: Message<Bytes>| {
@@ -113,7 +113,7 @@ async fn expiration_does_not_return_a_copy_early_or_lose_it() {
     run.stop().await;
     let seen = &seen.all()[1..];
     assert_eq!(seen.len(), 3);
-    assert!(seen[1] - seen[0] >= Duration::from_millis(6_000), "{seen:?}");
+    assert!(seen[1] - seen[0] >= Duration::from_millis(11_000), "{seen:?}");
     assert_eq!(parked.properties.expiration, None);
 }
 

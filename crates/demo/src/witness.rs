@@ -95,11 +95,18 @@ impl Witness {
     /// Refunds have another policy, without immediate attempts, and do not count.
     /// Only orders that were handled before the first crash count, because a crash loses spans that are not exported yet.
     fn most_telling(&self, wanted: impl Fn(&[&Request]) -> bool) -> Option<&Sent> {
-        const EXPORTED_AFTER_NANOS: u64 = 300_000_000;
+        // If possible, much longer than an export takes.
+        [1_000_000_000, 300_000_000]
+            .iter()
+            .find_map(|exported_after| self.most_telling_before(*exported_after, &wanted))
+    }
+
+    /// Of those that were handled so many nanoseconds before the first crash.
+    fn most_telling_before(&self, exported_after: u64, wanted: impl Fn(&[&Request]) -> bool) -> Option<&Sent> {
         const READABLE: usize = 4;
         let first_crash = self.crashes.first().map_or(u64::MAX, |crash| crash.at);
         let whole = |requests: &[&Request]| {
-            requests.last().is_some_and(|last| last.answer.is_success() && last.at + EXPORTED_AFTER_NANOS < first_crash)
+            requests.last().is_some_and(|last| last.answer.is_success() && last.at + exported_after < first_crash)
         };
         let orders = self.sent.values().filter(|sent| sent.order.kind != Kind::Refund);
         let chains = orders.map(|sent| (sent, self.requests_of(sent)));

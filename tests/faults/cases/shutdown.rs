@@ -18,8 +18,8 @@ pub(crate) async fn with_a_thousand_in_flight(ground: Ground) -> Account {
     let mut lab = ground.lab("stop-thousand").await;
     (lab.work_mut().prefetch, lab.work_mut().concurrency) = (1000, 400);
     lab.declare().await;
-    // Long enough for the signal to find handlers running, and shorter than the grace time.
-    lab.send(1000, Does::Slow(3000)).await;
+    // Long enough for the signal to find handlers running, and shorter than the grace time. What the broker keeps lasts much longer.
+    lab.send(3000, Does::Slow(3000)).await;
     let mut service = lab.service();
     lab.started(300).await;
     service.stop().await;

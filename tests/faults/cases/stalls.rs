@@ -76,7 +76,7 @@ pub(crate) async fn an_alarm_and_cut(ground: Ground) -> Account {
     lasts(CONSUMER_TIMEOUT * 3 / 4).await;
     let fails = lab.send(1, Does::GateFail).await;
     lab.started(4).await;
-    lab.send(500, Does::Slow(300)).await;
+    lab.send(1000, Does::Slow(300)).await;
     broker.rabbitmqctl(&MEMORY.raise).await.unwrap();
     alarm_is_on(&broker, MEMORY.resource).await;
     service.go().await;

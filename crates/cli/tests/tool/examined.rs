@@ -11,7 +11,7 @@ use super::process::Finished;
 use crate::support::Fixture;
 
 /// Longer than usual: the broker counts, and looks at policies, every 5 seconds.
-pub(crate) const COUNTED: Duration = Duration::from_secs(60);
+pub(crate) const COUNTED: Duration = Duration::from_secs(180);
 
 /// Whether a finding is the one with this id, about an object whose name contains this.
 fn is((check, object): &(String, String), (id, name): &(&str, &str)) -> bool {

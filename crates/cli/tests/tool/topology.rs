@@ -13,7 +13,7 @@ use super::process::{Finished, Tool};
 use crate::support::{Fixture, SOON, millis};
 
 /// The broker counts every 5 seconds.
-pub(crate) const COUNTED: Duration = Duration::from_secs(60);
+pub(crate) const COUNTED: Duration = Duration::from_secs(180);
 
 impl Fixture {
     pub(crate) async fn topology(&self, command: &str, more: &[&str]) -> Finished {
