@@ -118,7 +118,7 @@ async fn a_message_whose_copy_is_refused_for_longer_than_the_ack_timeout_is_requ
     // It comes again only because it was requeued, which the broker counts.
     assert!(seen.reaches(13).await[12], "redelivered with a count");
     are_parked(&fixture).await;
-    // A message that was requeued while its copy was taken may come once more.
+    // If a message was requeued just as the broker took its copy, it comes once more.
     fixture.has_depth(&fixture.queue, 0).await;
     let summary = run.stop().await;
     assert!(summary.unsettled > 0, "{summary}");

@@ -372,7 +372,7 @@ async fn an_unusual_expiration_is_refused_by_the_broker_or_the_message_is_handle
     fixture.publish("next").await;
     // The first is handled if a handler was free at once. If the parked queue has no leader yet, the broker dead-letters again after three
     // minutes.
-    eventually(4 * SOON, "each message ends", async || {
+    eventually(2 * SOON, "each message ends", async || {
         let parked = fixture.client.depth(&fixture.parked()).await.map_err(|error| error.to_string())?;
         let handled = seen.all();
         let ends = handled.len() + parked as usize;

@@ -18,8 +18,8 @@ pub(crate) use log::Log;
 pub(crate) use rehop_testing::not_tried;
 pub(crate) use running::Running;
 
-/// How long anything may take. What has not happened by then never will.
-pub(crate) const SOON: Duration = Duration::from_secs(180);
+/// How long anything may take. It is shorter than the three minutes after which the broker dead-letters again what it could not.
+pub(crate) const SOON: Duration = Duration::from_secs(150);
 
 /// How long what waits for nothing may take. It is below the defaults of the grace time and of the startup timeout, and leaves a busy
 /// machine time.

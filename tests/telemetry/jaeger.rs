@@ -27,7 +27,7 @@ async fn jaeger_shows_the_chain_as_one_trace_and_doubts_no_clock() {
         .with_exposed_port(otlp)
         .with_exposed_port(queries)
         .with_wait_for(WaitFor::message_on_either_std("Everything is ready"))
-        .with_startup_timeout(SOON * 6)
+        .with_startup_timeout(SOON * 3)
         .start()
         .await
         .unwrap();

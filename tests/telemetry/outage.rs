@@ -113,7 +113,7 @@ async fn a_collector_that_dies_and_returns_does_not_slow_the_consumer_down() {
     tracing::info_span!("the last").in_scope(|| {});
     let started = Instant::now();
     let error = telemetry.shutdown().await.unwrap_err();
-    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    assert!(started.elapsed() < PROMPTLY, "{:?}", started.elapsed());
     assert!(error.failures().any(|(signal, _)| signal == "traces"), "{error}");
     assert!(error.to_string().contains(&collector.url()), "{error}");
 }

@@ -95,13 +95,13 @@ impl Witness {
     /// Refunds have another policy, without immediate attempts, and do not count.
     /// Only orders that were handled before the first crash count, because a crash loses spans that are not exported yet.
     fn most_telling(&self, wanted: impl Fn(&[&Request]) -> bool) -> Option<&Sent> {
-        // If possible, much longer than an export takes.
+        // First those long before the crash, much longer than an export takes; else those for which there was just time for one.
         [1_000_000_000, 300_000_000]
             .iter()
             .find_map(|exported_after| self.most_telling_before(*exported_after, &wanted))
     }
 
-    /// Of those that were handled so many nanoseconds before the first crash.
+    /// The same, among orders that were handled at least so many nanoseconds before the first crash.
     fn most_telling_before(&self, exported_after: u64, wanted: impl Fn(&[&Request]) -> bool) -> Option<&Sent> {
         const READABLE: usize = 4;
         let first_crash = self.crashes.first().map_or(u64::MAX, |crash| crash.at);

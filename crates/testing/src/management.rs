@@ -58,7 +58,8 @@ impl Management {
     }
 
     /// Sets a policy of priority 0 for the queues whose name matches a regular expression, in the broker's virtual host. A policy of
-    /// the same name is replaced. When this returns, the policy is in effect on each queue that exists.
+    /// the same name is replaced. When this returns, it is in effect on
+    /// each existing queue that it matches, unless something else changes policies meanwhile.
     ///
     /// # Errors
     /// When the broker refuses the policy or does not answer.
@@ -67,7 +68,7 @@ impl Management {
         self.put(&self.policy(name), &policy).await
     }
 
-    /// Deletes a policy. When this returns, no queue follows it any more.
+    /// Deletes a policy. When this returns, no queue follows it any more, unless something else changes policies meanwhile.
     ///
     /// # Errors
     /// When there is no such policy, or the broker does not answer.
@@ -174,16 +175,16 @@ impl Management {
         format!("policies/{}/{}", self.vhost, encoded(name))
     }
 
-    /// One request at a time changes policies. RabbitMQ answers when it has told the queues, but each change tells all queues whose policy
-    /// has changed (`rabbit_policy:update_matched_objects` of 3.10, 4.0 and 4.3). So of two changes at once, the one that is answered first
-    /// may have left its queue to the other one.
+    /// Requests that change policies take turns. RabbitMQ answers one when it has told every queue whose policy it found changed
+    /// (`rabbit_policy:update_matched_objects` of 3.10, 4.0 and 4.3). Of two at once, one may find that the other has already changed its
+    /// queue's record, and is answered before that queue is told.
     async fn turn(&self, method: &Method, path: &str) -> Result<Option<Turn>, BrokerError> {
         let is_change = ["policies/", "operator-policies/", "definitions"].iter().any(|kind| path.starts_with(kind));
         if *method == Method::GET || !is_change {
             return Ok(None);
         }
         let turn = timeout(ANSWER_TIMEOUT, Turn::wait(self.port)).await;
-        let held = || failure(method, path, format!("another test has changed a policy for {ANSWER_TIMEOUT:?}"));
+        let held = || failure(method, path, format!("another test has been changing a policy for {ANSWER_TIMEOUT:?}"));
         turn.unwrap_or_else(|_| Err(held())).map(Some)
     }
 

@@ -54,14 +54,15 @@ impl Port {
     }
 }
 
-/// What only one test of this machine does at a time, in whichever process. It ends when this value is dropped, or with its process.
+/// The right to do what only one test of this machine may do at a time, in whichever process. It ends when this value is dropped, or with
+/// its process.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _sign: UdpSocket,
 }
 
 impl Turn {
-    /// Waits until nobody else has the turn of this number. Some numbers share one.
+    /// Waits until nobody else has the turn of this number. Numbers that are equal modulo 1,000 share a turn.
     pub(crate) async fn wait(number: u16) -> Result<Self, BrokerError> {
         let port = TURNS.start + number % (TURNS.end - TURNS.start);
         loop {
@@ -95,6 +96,7 @@ mod tests {
         }
         TcpListener::bind(ports[0].address()).unwrap();
     }
+
     #[tokio::test]
     async fn only_one_has_the_turn_of_a_number() {
         let (mut had, is_taken) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));

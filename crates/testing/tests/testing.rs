@@ -20,7 +20,7 @@ use rehop_testing::not_tried;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-const SOON: Duration = Duration::from_secs(180);
+const SOON: Duration = Duration::from_secs(150);
 
 fn quorum() -> serde_json::Value {
     json!({ "x-queue-type": "quorum" })

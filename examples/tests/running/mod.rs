@@ -7,7 +7,7 @@ use rehop_testing::{Broker, Client};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 /// How long an example may take to print what is expected.
-pub(crate) const SOON: Duration = Duration::from_secs(180);
+pub(crate) const SOON: Duration = Duration::from_secs(150);
 
 /// Removes what an earlier run on the same broker left behind.
 async fn forget(client: &Client, queues: &[&str]) {

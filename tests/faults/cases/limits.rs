@@ -71,11 +71,15 @@ async fn full(ground: Ground, name: &str, queue: &str, does: Does) -> Account {
     let mut service = lab.service();
     lab.started(2).await;
     lasts(Duration::from_secs(5)).await;
-    let (mut attempts, mut taken) = (0, 0);
-    eventually(SOON, "copies are refused", async || {
+    let (mut attempts, mut taken, mut since) = (0, 0, None);
+    eventually(SOON, "copies are refused, for longer than one is on its way", async || {
         attempts = lab.count(Step::Failed);
         taken = lab.count(Step::Succeeded) + client.depth(&queue).await.map_err(|error| error.to_string())? as usize;
-        if taken < attempts { Ok(true) } else { Err(format!("{taken} of {attempts} copies were taken")) }
+        if taken >= attempts {
+            since = None;
+            return Err(format!("{taken} of {attempts} copies were taken"));
+        }
+        Ok(since.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(1))
     })
     .await
     .unwrap();

@@ -18,7 +18,8 @@ pub(crate) async fn with_a_thousand_in_flight(ground: Ground) -> Account {
     let mut lab = ground.lab("stop-thousand").await;
     (lab.work_mut().prefetch, lab.work_mut().concurrency) = (1000, 400);
     lab.declare().await;
-    // Long enough for the signal to find handlers running, and shorter than the grace time. What the broker keeps lasts much longer.
+    // Long enough for the signal to find handlers running, and shorter than the grace time. All of them take much longer, so some are
+    // still with the broker at the end.
     lab.send(3000, Does::Slow(3000)).await;
     let mut service = lab.service();
     lab.started(300).await;

@@ -250,7 +250,7 @@ impl<'a> Stage<'a> {
         let lab = &self.killed.lab;
         let declared = async |queue: &str| self.client.depth(queue).await.is_ok();
         // The last of these queues comes more than a second after the first. A slower line would be cut by the broker, which gives the
-        // opening of a connection ten seconds. So this may be too late on a busy machine, and is tried again.
+        // opening of a connection ten seconds. On a busy machine the kill may come too late; then it is tried again.
         self.proxy.rate(400);
         for _ in 0..3 {
             for queue in [lab.stray(), lab.tier(first_delay(Step::Declare)), lab.tier(LONGEST)] {

@@ -1,5 +1,7 @@
 //! `rehop topology export`: the topology for another tool to declare. All formats are JSON, which each of these tools reads.
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use lapin::uri::AMQPUri;
 use rehop::settings::{Declare, QueueType};
@@ -32,7 +34,7 @@ enum Format {
     /// Definitions, for `rabbitmqctl import_definitions` and the management API
     #[default]
     Definitions,
-    /// A policy for each work queue: limit and dead-lettering, for queues that somebody else declares
+    /// A policy for each work queue that somebody else declares: dead-lettering, and the limit of a quorum queue
     Policies,
     /// Resources of Terraform's provider cyrilgdn/rabbitmq, for a file that ends in .tf.json
     Terraform,
@@ -122,39 +124,49 @@ fn definitions(topology: &Topology, vhost: &str) -> Value {
     })
 }
 
-/// What rehop sets as arguments of work queues that it declares, as policies.
+/// What rehop sets as arguments of work queues that it declares, as policies. For an existing queue of unknown type there is one for each
+/// type: the broker leaves out the one that does not fit before it compares priorities (3.10, 4.0 and 4.3).
 fn policies(mut settings: Settings, vhost: &str) -> anyhow::Result<Value> {
-    let mut classic = Vec::new();
+    let mut existing = BTreeMap::new();
     for queue in &mut settings.queues {
-        if queue.declare == Declare::Existing && queue.queue_type != Some(QueueType::Quorum) {
-            classic.push(queue.queue.clone());
+        if queue.declare == Declare::Existing {
+            existing.insert(queue.queue.clone(), queue.queue_type);
         }
         (queue.declare, queue.queue_type) = (Declare::Own, None);
     }
     let topology = Topology::of(&settings)?;
     let work = topology.queues.iter().filter(|queue| queue.role == Role::Work);
-    let policies = work.map(|queue| {
-        let is_classic = classic.contains(&queue.name);
-        let keys = queue.arguments.iter().filter(|(name, _)| match name.as_str() {
-            // No policy can set these two, and the broker refuses one that tries (3.10, 4.0 and 4.3).
-            "x-queue-type" | "x-single-active-consumer" => false,
-            "x-dead-letter-exchange" | "x-dead-letter-routing-key" => true,
-            // Of a policy with a key that is only for quorum queues, a classic queue follows nothing (`rabbit_classic_queue:capabilities` of
-            // 3.10, 4.0 and 4.3).
-            _ => !is_classic,
-        });
-        let definition: Map<_, _> =
-            keys.map(|(name, value)| (name.trim_start_matches("x-").to_owned(), json!(value))).collect();
-        json!({
-            "vhost": vhost,
-            "name": format!("rehop-{}", queue.name),
-            "pattern": format!("^{}$", literal(&queue.name)),
-            "apply-to": "queues",
-            "priority": 0,
-            "definition": definition,
-        })
+    let policies = work.flat_map(|queue| {
+        let types = match existing.get(&queue.name) {
+            Some(None) => &[QueueType::Quorum, QueueType::Classic][..],
+            Some(Some(QueueType::Classic)) => &[QueueType::Classic],
+            _ => &[QueueType::Quorum],
+        };
+        types.iter().map(|queue_type| policy(queue, *queue_type, vhost))
     });
     Ok(json!({ "policies": policies.collect::<Vec<_>>() }))
+}
+
+fn policy(queue: &Queue, queue_type: QueueType, vhost: &str) -> Value {
+    let is_classic = queue_type == QueueType::Classic;
+    let keys = queue.arguments.iter().filter(|(name, _)| match name.as_str() {
+        // No policy can set these two, and the broker refuses one that tries (3.10, 4.0 and 4.3).
+        "x-queue-type" | "x-single-active-consumer" => false,
+        "x-dead-letter-exchange" | "x-dead-letter-routing-key" => true,
+        // A classic queue ignores a whole policy if one of its keys is only for quorum queues (`rabbit_classic_queue:capabilities` of
+        // 3.10, 4.0 and 4.3).
+        _ => !is_classic,
+    });
+    let definition: Map<_, _> =
+        keys.map(|(name, value)| (name.trim_start_matches("x-").to_owned(), json!(value))).collect();
+    json!({
+        "vhost": vhost,
+        "name": format!("rehop-{}{}", queue.name, if is_classic { "-classic" } else { "" }),
+        "pattern": format!("^{}$", literal(&queue.name)),
+        "apply-to": "queues",
+        "priority": i32::from(!is_classic),
+        "definition": definition,
+    })
 }
 
 /// A name as a regular expression that matches nothing else.

@@ -200,23 +200,33 @@ async fn what_an_existing_queue_lacks_is_found_and_the_exported_policy_mends_it(
     api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
 }
 
+/// The settings do not say which type they have.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_existing_classic_queue_follows_the_exported_policy() {
+async fn an_existing_queue_of_either_type_follows_one_of_the_exported_policies() {
     let Some(api) = BrokerApi::shared().await else { return };
-    let fixture = Fixture::new("classic").await;
-    let queue = fixture.queue.as_str();
-    let existing = format!("queues=[{{queue={queue:?},declare=existing}}]");
-    fixture.client.declare_queue(queue, json!({ "x-queue-type": "classic" })).await.unwrap();
-    fixture.declare_the_rest().await;
-    let look = ["--management", api.url(), "--set", &existing];
-    fixture.is_found(&look, &[("no-dead-letter-exchange", queue), ("classic-queue", queue)]).await;
+    let lacks_much = ["no-dead-letter-exchange", "delivery-limit-differs", "queue-type-differs"];
+    for (kind, lacks, keeps) in [
+        ("classic", &["no-dead-letter-exchange", "classic-queue"][..], "classic-queue"),
+        ("quorum", &lacks_much, "queue-type-differs"),
+    ] {
+        let fixture = Fixture::new(kind).await;
+        let queue = fixture.queue.as_str();
+        let existing = format!("queues=[{{queue={queue:?},declare=existing}}]");
+        fixture.client.declare_queue(queue, json!({ "x-queue-type": kind })).await.unwrap();
+        fixture.declare_the_rest().await;
+        let look = ["--management", api.url(), "--set", &existing];
+        let of_queue = |checks: &[&'static str]| checks.iter().map(|check| (*check, queue)).collect::<Vec<_>>();
+        fixture.is_found(&look, &of_queue(lacks)).await;
 
-    let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &existing];
-    let exported = fixture.tool(&export).finished().await;
-    let policies: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
-    api.import(&policies).await;
-    fixture.is_found(&look, &[("classic-queue", queue)]).await;
-    api.delete_policy(policies["policies"][0]["name"].as_str().unwrap()).await;
+        let export = ["topology", "export", "--queue", queue, "--format", "policies", "--set", &existing];
+        let exported = fixture.tool(&export).finished().await;
+        let policies: Value = serde_json::from_str(&exported.out).unwrap_or_else(|_| panic!("{}", exported.err));
+        api.import(&policies).await;
+        fixture.is_found(&look, &of_queue(&[keeps])).await;
+        for policy in policies["policies"].as_array().unwrap() {
+            api.delete_policy(policy["name"].as_str().unwrap()).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,18 +263,6 @@ async fn a_consumer_of_a_wait_queue_is_found_without_the_management_api() {
     fixture.is_found(&[], &[("consumer-on-wait-queue", tier.as_str())]).await;
     drop(consumer);
     connection.close(200, "done".into()).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_classic_work_queue_is_found() {
-    let Some(api) = BrokerApi::shared().await else { return };
-    let fixture = Fixture::new("classic").await;
-    let queue = fixture.queue.as_str();
-    fixture.client.declare_queue(queue, json!({ "x-queue-type": "classic" })).await.unwrap();
-    fixture.declare_the_rest().await;
-    let listed = format!("queues=[{{queue={queue:?},declare=existing}}]");
-    let look = ["--management", api.url(), "--set", &listed];
-    fixture.is_found(&look, &[("classic-queue", queue), ("no-dead-letter-exchange", queue)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -134,8 +134,8 @@ async fn an_endpoint_that_hangs_is_a_timeout_and_the_message_is_kept() {
     fixture.publish("kept").await;
     let parked = fixture.drain_parked(1).await;
     assert_eq!((class(&parked[0]).as_str(), parked[0].text().as_str()), ("http_timeout", "kept"));
-    // An attempt that ends before a busy machine has read its request is a timeout, too.
-    assert!(!endpoint.receives(1).await.is_empty());
+    // On a busy machine an attempt may time out before the endpoint has read its request, so these are not counted.
+    assert_eq!(parked[0].headers["rehop-attempt"], 3);
     relay.stop().await;
 }
 

@@ -22,8 +22,8 @@ use sessions::Sessions;
 #[derive(Debug)]
 pub(super) struct Door {
     hosts: Hosts,
-    /// The name of the session's cookie, drawn by lot: browsers tell neither ports nor the far ends of tunnels apart, so two pages may share
-    /// their cookies.
+    /// The name of the session's cookie. It is random: a browser sends a host's cookies to all its ports, so two pages, also behind two
+    /// tunnels, would overwrite each other's.
     cookie: String,
     /// A proxy with TLS serves the page.
     is_https: bool,

@@ -172,3 +172,24 @@ fn number(fields: &Fields, name: &str) -> Result<Option<u64>, String> {
     let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number."));
     fields.get(name).map(parse).transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_is_for_replays_and_discards() {
+        for action in [Action::Replay, Action::Discard] {
+            for (strict, in_flight) in [("", None), ("1", Some(1))] {
+                let field = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+                let fields = Fields([("why", "x"), ("expect", "2"), ("strict", strict)].map(field).into());
+                let asked = match operation(&fields, &Address::of(Place::Stray), action) {
+                    Ok((Operation::Replay(request), 2)) => request.in_flight,
+                    Ok((Operation::Discard(request), 2)) => request.in_flight,
+                    _ => panic!("{action:?}"),
+                };
+                assert_eq!(asked, in_flight, "{action:?}");
+            }
+        }
+    }
+}

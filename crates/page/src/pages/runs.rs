@@ -198,11 +198,11 @@ fn what_became_of(Edited { run, destination, fates, .. }: &Edited) -> (String, b
             return (format!("It is done: queue {destination} has handled the edited message."), false);
         }
         Fates { parked_again: 1.., .. } => "The edited message has parked again.".to_owned(),
-        Fates { discarded: 1.., .. } => "The handler has discarded the edited message.".to_owned(),
+        Fates { discarded: 1.., .. } => "The edited message was discarded, by its handler or by its policy.".to_owned(),
         Fates { waiting: 1.., .. } => "The edited message has failed, and waits for another attempt.".to_owned(),
         _ => format!(
-            "The edited message is sent to queue {destination}. What became of it is not known yet. If it crashes its consumer, the broker parks \
-             it in the end; then the filter “Parked again by this replay” finds it, by {run}."
+            "The edited message is sent to queue {destination}. What became of it is not known yet. If it crashes its consumer, the \
+             broker parks it in the end; then the filter “Parked again by this replay” finds it, by {run}."
         ),
     };
     (words, true)

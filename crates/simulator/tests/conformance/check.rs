@@ -13,8 +13,8 @@ use crate::rehearsal::is_certain;
 use crate::script::Script;
 
 /// By how much times are stretched, in percent, when a run was too slow for them.
-const STRETCHES: [u64; 6] = [100, 200, 400, 800, 1600, 3200];
-const SHORTENED_FOR: Duration = Duration::from_secs(90);
+const STRETCHES: [u64; 7] = [100, 200, 400, 800, 1600, 3200, 12_800];
+const SHORTENED_FOR: Duration = Duration::from_secs(600);
 
 /// A real broker and what it is compared with.
 #[derive(Debug, Clone)]

@@ -17,8 +17,9 @@ pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// How long before something is due it is seen that it has not happened.
 const BEFORE: Duration = Duration::from_millis(20);
 /// If nothing is due for so long, what has not come by then is missing. If something is due earlier, the broker may only have been too slow.
-const COMES_WITHIN: Duration = Duration::from_secs(60);
-/// How soon timers must be due on which simulators that differ may still agree.
+const COMES_WITHIN: Duration = Duration::from_secs(15);
+/// Simulators that differ may still agree if a timer of one of them is due within this time. And what a broker does so long after it was due
+/// proves nothing.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);
 /// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (`rabbit_quorum_queue:stat` of 3.10,
 /// 4.0 and 4.3).
@@ -198,9 +199,9 @@ impl Run {
             if is_all_done || is_stuck || now > deadline {
                 self.note(&[Step::PassTime], expected, seen);
                 return Ok(match (is_certain, is_same) {
-                    (true, true) => Ended::Agreed,
+                    (true, true) if now <= agree_until => Ended::Agreed,
                     (true, false) => Ended::Diverged,
-                    (false, _) => Ended::TooSlow,
+                    (true, true) | (false, _) => Ended::TooSlow,
                 });
             }
             self.real.wait().await?;
@@ -236,9 +237,13 @@ fn contradicts(seen: &Seen, expected: &Seen) -> bool {
     of_clients.any(|(stream, saw)| !expected.get(stream).is_some_and(|expected| expected.starts_with(saw)))
 }
 
-/// Whether the broker named a queue empty that is not.
+/// Whether the broker said of a queue that it is empty, where the simulator says otherwise.
 fn has_other_zeros(seen: &Seen, expected: &Seen) -> bool {
-    let is_zero = |saw: &Saw| matches!(saw, Saw::Declared { ready: 0, consumers: 0 } | Saw::Removed { messages: 0 });
-    let is_other = |stream, at, saw: &Saw| expected.get(stream).and_then(|saws: &Vec<Saw>| saws.get(at)) != Some(saw);
-    seen.iter().any(|(stream, saws)| saws.iter().enumerate().any(|(at, saw)| is_zero(saw) && is_other(stream, at, saw)))
+    let is_other_zero = |(seen, expected): (&Saw, &Saw)| match (seen, expected) {
+        (Saw::Declared { ready: 0, consumers: 0 }, Saw::Declared { .. })
+        | (Saw::Removed { messages: 0 }, Saw::Removed { .. }) => seen != expected,
+        _ => false,
+    };
+    let streams = seen.iter().filter_map(|(stream, saws)| Some((saws, expected.get(stream)?)));
+    streams.flat_map(|(seen, expected)| seen.iter().zip(expected)).any(is_other_zero)
 }

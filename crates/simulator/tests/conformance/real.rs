@@ -21,8 +21,8 @@ use crate::seen::{Saw, Seen, Stream};
 
 /// How often the broker is asked again while something is awaited and no word comes from it.
 const ASKED_EVERY: Duration = Duration::from_millis(10);
-/// How often queues that are said to be empty are looked at again while answers are slow.
-const DOUBTED: usize = 10;
+/// How many times at most queues are looked at while one is said to be empty and answers are slow.
+const DOUBTED: usize = 3;
 /// The channel on which queues are looked at.
 const OBSERVING: u16 = 1;
 

@@ -98,8 +98,8 @@ async fn a_missing_route_home_loses_a_message_at_most_once_and_keeps_it_at_least
             queue(2, []),
             binding(2, "early"),
         ];
-        // The process that dead-letters at least once is another one than the queue's. When the second message has come, it has looked for
-        // a route for the first.
+        // A process beside the queue dead-letters at least once. When the second message has arrived, that process has already looked for a
+        // route for the first.
         let first = [publish([of(1, "late"), of(2, "early")]), Step::PassTime];
         let then = [binding(1, "late"), publish([of(3, "late")]), Step::PassTime];
         let played = play(topology, first.into_iter().chain(then)).await;
