@@ -6,7 +6,8 @@ use super::{Order, QueueConfig, Settings, SettingsError};
 
 impl Settings {
     /// How many unsettled messages of this queue one process holds at most: 1 to 65535. That is `consume.prefetch`, unless the queue is
-    /// ordered. If handlers that take all of `consume.handler_timeout` could not start so many in time, a process takes fewer. A queue that the settings do not list has what they say of all queues.
+    /// ordered. If handlers that take all of `consume.handler_timeout` could not start so many in time, a process takes fewer. A queue that
+    /// the settings do not list has what they say of all queues.
     ///
     /// With `consume.order = "queue"` it is 1. With a routing key or a header, all that is held may have one key, and is then handled
     /// one after the other. What does not end before the broker would take it back is given back, which counts as a delivery. So it is

@@ -58,8 +58,8 @@ impl Management {
     }
 
     /// Sets a policy of priority 0 for the queues whose name matches a regular expression, in the broker's virtual host. A policy of
-    /// the same name is replaced. When this returns, it is in effect on
-    /// each existing queue that it matches, unless something else changes policies meanwhile.
+    /// the same name is replaced. When this returns, it is in effect on each existing queue that it matches, unless something else changes
+    /// policies meanwhile.
     ///
     /// # Errors
     /// When the broker refuses the policy or does not answer.

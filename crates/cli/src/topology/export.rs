@@ -34,7 +34,7 @@ enum Format {
     /// Definitions, for `rabbitmqctl import_definitions` and the management API
     #[default]
     Definitions,
-    /// A policy for each work queue that somebody else declares: dead-lettering, and the limit of a quorum queue
+    /// Policies for work queues that somebody else declares: dead-lettering, and the limit of quorum queues
     Policies,
     /// Resources of Terraform's provider cyrilgdn/rabbitmq, for a file that ends in .tf.json
     Terraform,
@@ -149,6 +149,8 @@ fn policies(mut settings: Settings, vhost: &str) -> anyhow::Result<Value> {
 
 fn policy(queue: &Queue, queue_type: QueueType, vhost: &str) -> Value {
     let is_classic = queue_type == QueueType::Classic;
+    // With these no two policies have the same name, whatever the queues are called.
+    let prefix = if is_classic { "rehop.classic" } else { "rehop" };
     let keys = queue.arguments.iter().filter(|(name, _)| match name.as_str() {
         // No policy can set these two, and the broker refuses one that tries (3.10, 4.0 and 4.3).
         "x-queue-type" | "x-single-active-consumer" => false,
@@ -161,7 +163,7 @@ fn policy(queue: &Queue, queue_type: QueueType, vhost: &str) -> Value {
         keys.map(|(name, value)| (name.trim_start_matches("x-").to_owned(), json!(value))).collect();
     json!({
         "vhost": vhost,
-        "name": format!("rehop-{}{}", queue.name, if is_classic { "-classic" } else { "" }),
+        "name": format!("{prefix}-{}", queue.name),
         "pattern": format!("^{}$", literal(&queue.name)),
         "apply-to": "queues",
         "priority": i32::from(!is_classic),

@@ -7,8 +7,8 @@ use rehop_testing::eventually;
 use serde_json::{Value, json};
 
 use crate::broker_api::BrokerApi;
+use crate::examined::COUNTED;
 use crate::support::{Fixture, millis};
-use crate::topology::COUNTED;
 
 const PAGE: &str = include_str!("../../../operator/src/docs/scripting.md");
 

@@ -9,11 +9,9 @@ use rehop_testing::{Publish, eventually};
 use serde_json::{Value, json};
 
 use super::broker_api::BrokerApi;
+use super::examined::COUNTED;
 use super::process::{Finished, Tool};
 use crate::support::{Fixture, SOON, millis};
-
-/// The broker counts every 5 seconds.
-pub(crate) const COUNTED: Duration = Duration::from_secs(180);
 
 impl Fixture {
     pub(crate) async fn topology(&self, command: &str, more: &[&str]) -> Finished {
