@@ -97,7 +97,7 @@ impl BrokerApi {
 /// This test runs another one as `cargo test` does, without an address of the management API.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_test_that_cannot_be_tried_says_so_in_one_line_although_it_passes() {
-    const SKIPPED: &str = "doctor::a_classic_work_queue_is_found";
+    const SKIPPED: &str = "doctor::messages_that_the_broker_cannot_dead_letter_are_found";
     let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
     command
         .args([SKIPPED, "--exact"])
