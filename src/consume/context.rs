@@ -81,12 +81,7 @@ impl QueueContext {
         state: Arc<QueueState>,
     ) -> Result<Self, Error> {
         let (queue, names) = (config.queue.as_str(), Names::new(&settings.namespace));
-        let uris = address::uris(&settings.broker).unwrap_or_default();
-        // With several addresses, the one in use may change under a span.
-        let server = match &uris[..] {
-            [uri] => Some((uri.authority.host.as_str(), uri.authority.port)),
-            _ => None,
-        };
+        let server = address::server(&settings.broker);
         if config.declare == Declare::Existing {
             tracing::info!(
                 queue,
@@ -112,7 +107,7 @@ impl QueueContext {
                 delay: short(&names.delay())?,
                 park: short(&names.park())?,
             },
-            tracer: QueueTracer::new(queue, server, config.policy.max_attempts(), settings.trace.max_age),
+            tracer: QueueTracer::new(queue, server.as_ref(), config.policy.max_attempts(), settings.trace.max_age),
             metrics,
             state,
             source: Arc::new(Source { queue: config.queue.clone(), policy: config.policy.clone() }),

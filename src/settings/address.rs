@@ -1,6 +1,6 @@
 //! The broker's addresses.
 
-use lapin::uri::{AMQPScheme, AMQPUri};
+use lapin::uri::{AMQPAuthority, AMQPScheme, AMQPUri};
 
 use super::{BrokerSettings, DEFAULT_URL};
 
@@ -12,7 +12,16 @@ pub struct InvalidUrl {
 
 /// Host and port, the only parts of the URL that may be shown.
 pub(crate) fn shown(uri: &AMQPUri) -> String {
-    format!("{}:{}", uri.authority.host, uri.authority.port)
+    let AMQPAuthority { host, port, .. } = &uri.authority;
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Host and port, for spans. `None` if there are several addresses, because the one in use may change under a span.
+pub(crate) fn server(broker: &BrokerSettings) -> Option<(String, u16)> {
+    match &uris(broker).unwrap_or_default()[..] {
+        [uri] => Some((uri.authority.host.clone(), uri.authority.port)),
+        _ => None,
+    }
 }
 
 /// The broker's URLs, at least one, with user, password and heartbeat in place.
@@ -43,6 +52,59 @@ fn uri(broker: &BrokerSettings, url: &str, key: String) -> Result<AMQPUri, Inval
     if let Some(password) = &broker.password {
         password.expose().clone_into(&mut uri.authority.userinfo.password);
     }
+    if let Some(address) = ipv6(url) {
+        address.clone_into(&mut uri.authority.host);
+    }
     uri.query.heartbeat = Some(u16::try_from(broker.heartbeat.as_secs()).unwrap_or(u16::MAX));
     Ok(uri)
+}
+
+/// The IPv6 address in a valid URL, if its host is one. lapin would connect to `localhost` instead (4.12).
+fn ipv6(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let (_, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    host.strip_prefix('[')?.split_once(']').map(|(address, _)| address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Secret;
+
+    fn parsed(url: &str) -> AMQPUri {
+        let broker = BrokerSettings { url: Secret::from(url), ..BrokerSettings::default() };
+        let Ok(uris) = uris(&broker) else { panic!("{url}") };
+        uris.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn a_host_is_what_the_url_says_also_if_it_is_an_ipv6_address() {
+        for (url, host, address) in [
+            ("amqp://rabbit", "rabbit", "rabbit:5672"),
+            ("amqp://10.0.0.5:5673/%2f", "10.0.0.5", "10.0.0.5:5673"),
+            ("amqp://[2001:db8::5]", "2001:db8::5", "[2001:db8::5]:5672"),
+            ("amqp://me:p%5Bw%40@[::1]:5673/%2f", "::1", "[::1]:5673"),
+            ("amqp://me:p[w@x@[fd00::1]/[v]?heartbeat=9", "fd00::1", "[fd00::1]:5672"),
+            ("amqp://rabbit/[::1]", "rabbit", "rabbit:5672"),
+            ("amqp://me:[::1]@rabbit?x=@[::1]", "rabbit", "rabbit:5672"),
+        ] {
+            let uri = parsed(url);
+            assert_eq!((uri.authority.host.as_str(), shown(&uri).as_str()), (host, address), "{url}");
+        }
+        for wrong in ["amqp://[2001:db8::5", "amqp://[::1]x/", "amqp://[localhost]"] {
+            let broker = BrokerSettings { url: Secret::from(wrong), ..BrokerSettings::default() };
+            assert!(uris(&broker).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn spans_name_the_server_only_if_there_is_one_address() {
+        let urls = |urls: &[&str]| BrokerSettings {
+            urls: urls.iter().map(|url| Secret::from(*url)).collect(),
+            ..BrokerSettings::default()
+        };
+        assert_eq!(server(&urls(&["amqp://one:1"])), Some(("one".to_owned(), 1)));
+        assert_eq!(server(&urls(&["amqp://one", "amqp://two"])), None);
+    }
 }

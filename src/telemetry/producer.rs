@@ -1,6 +1,5 @@
 //! The span and the metrics of a message that a service publishes. The span is the parent of the chain's attempts.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
@@ -16,8 +15,8 @@ pub(crate) struct PublishSpan {
 }
 
 impl PublishSpan {
-    /// A child of the current span.
-    pub(crate) fn start(exchange: &str, routing_key: &str, message_id: &str, server: (&str, u16)) -> Self {
+    /// A child of the current span. `server`: host and port, if there is one address.
+    pub(crate) fn start(exchange: &str, routing_key: &str, message_id: &str, server: Option<&(String, u16)>) -> Self {
         let (template, destination) = if exchange.is_empty() {
             (routing_key, routing_key.to_owned())
         } else {
@@ -25,17 +24,17 @@ impl PublishSpan {
         };
         let tracer = global::tracer("rehop");
         // Routing keys may be ids, so the name has only the exchange.
-        let builder =
-            tracer.span_builder(format!("publish {template}")).with_kind(SpanKind::Producer).with_attributes([
-                KeyValue::new(names::SYSTEM, names::RABBITMQ),
-                KeyValue::new(names::OPERATION_NAME, "publish"),
-                KeyValue::new(names::OPERATION_TYPE, "send"),
-                KeyValue::new(names::DESTINATION_NAME, destination),
-                KeyValue::new(names::ROUTING_KEY, routing_key.to_owned()),
-                KeyValue::new(names::MESSAGE_ID, message_id.to_owned()),
-                KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(server.0)),
-                KeyValue::new(names::SERVER_PORT, i64::from(server.1)),
-            ]);
+        let attributes = [
+            KeyValue::new(names::SYSTEM, names::RABBITMQ),
+            KeyValue::new(names::OPERATION_NAME, "publish"),
+            KeyValue::new(names::OPERATION_TYPE, "send"),
+            KeyValue::new(names::DESTINATION_NAME, destination),
+            KeyValue::new(names::ROUTING_KEY, routing_key.to_owned()),
+            KeyValue::new(names::MESSAGE_ID, message_id.to_owned()),
+        ];
+        let attributes = attributes.into_iter().chain(spans::server_attributes(server));
+        let builder = tracer.span_builder(format!("publish {template}")).with_kind(SpanKind::Producer);
+        let builder = builder.with_attributes(attributes);
         let parent = Context::current();
         let started = clock::date();
         let span = tracer.build_with_context(builder.with_start_time(started), &parent);

@@ -44,17 +44,24 @@ pub(crate) struct CameBack {
     pub(crate) limit: Option<u32>,
 }
 
+/// Host and port of the broker, if they are known.
+pub(super) fn server_attributes(server: Option<&(String, u16)>) -> impl Iterator<Item = KeyValue> {
+    let attributes = server.map(|(address, port)| {
+        let address = KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(address.as_str()));
+        [address, KeyValue::new(names::SERVER_PORT, i64::from(*port))]
+    });
+    attributes.into_iter().flatten()
+}
+
 impl QueueTracer {
-    pub(crate) fn new(queue: &str, server: Option<(&str, u16)>, max_attempts: u32, max_age: Duration) -> Self {
+    /// `server`: host and port, if there is one address.
+    pub(crate) fn new(queue: &str, server: Option<&(String, u16)>, max_attempts: u32, max_age: Duration) -> Self {
         let mut common = vec![
             KeyValue::new(names::SYSTEM, names::RABBITMQ),
             KeyValue::new(names::DESTINATION_TEMPLATE, Arc::<str>::from(queue)),
             KeyValue::new(names::MAX_ATTEMPTS, i64::from(max_attempts)),
         ];
-        if let Some((address, port)) = server {
-            common.push(KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(address)));
-            common.push(KeyValue::new(names::SERVER_PORT, i64::from(port)));
-        }
+        common.extend(server_attributes(server));
         Self {
             tracer: Arc::new(global::tracer("rehop")),
             queue: queue.to_owned(),
