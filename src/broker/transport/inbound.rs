@@ -1,4 +1,4 @@
-//! Inbound frames: stand-ins replace short strings that lapin cannot read.
+//! Inbound frames: stand-ins replace short strings that lapin cannot read, and the size of frames is bounded.
 
 use std::collections::HashMap;
 
@@ -9,6 +9,13 @@ use super::originals::{HEADERS, Originals};
 use crate::wire::encoding::{Reader, put_short};
 use crate::wire::stand_in::stand_in;
 
+/// The largest `frame_max` that is negotiated. lapin allocates 64 times as much for each connection, and 0 would mean frames of any size (4.12).
+const MAX_FRAME: u32 = 1024 * 1024;
+
+const CONNECTION_TUNE: [u8; 4] = [0, 10, 0, 30];
+const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
+const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
+
 #[derive(Default)]
 pub(super) struct Inbound {
     /// By channel: the originals of the last method's exchange and routing key, until its content header arrives.
@@ -18,8 +25,8 @@ pub(super) struct Inbound {
 impl Rewrite for Inbound {
     fn method(&mut self, channel: u16, frame: &[u8], out: &mut Vec<u8>) {
         self.addresses.remove(&channel);
-        if let Some(close) = with_readable_text(payload(frame)) {
-            return put_frame(frame, &close, out);
+        if let Some(method) = with_readable_text(payload(frame)).or_else(|| with_bounded_frames(payload(frame))) {
+            return put_frame(frame, &method, out);
         }
         let Some(method) = AddressedMethod::parse(payload(frame)) else { return out.extend_from_slice(frame) };
         let mut originals = Originals::default();
@@ -50,8 +57,6 @@ impl Rewrite for Inbound {
 
 /// A close whose text is not UTF-8, with a stand-in for it: 3.10 cuts long texts in the middle of a character.
 fn with_readable_text(payload: &[u8]) -> Option<Vec<u8>> {
-    const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
-    const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
     let mut reader = Reader(payload);
     let (method, code): ([u8; 4], [u8; 2]) = (reader.array()?, reader.array()?);
     if method != CONNECTION_CLOSE && method != CHANNEL_CLOSE {
@@ -62,4 +67,15 @@ fn with_readable_text(payload: &[u8]) -> Option<Vec<u8>> {
     put_short(text.as_bytes(), &mut out);
     out.extend_from_slice(reader.0);
     Some(out)
+}
+
+/// What the broker proposes for the connection, if it allows frames that are too large, with the largest that is negotiated.
+fn with_bounded_frames(payload: &[u8]) -> Option<Vec<u8>> {
+    let mut reader = Reader(payload);
+    let (method, channel_max): ([u8; 4], [u8; 2]) = (reader.array()?, reader.array()?);
+    let frame_max = u32::from_be_bytes(reader.array()?);
+    if method != CONNECTION_TUNE || (1..=MAX_FRAME).contains(&frame_max) {
+        return None;
+    }
+    Some([&method[..], &channel_max, &MAX_FRAME.to_be_bytes(), reader.0].concat())
 }

@@ -112,6 +112,23 @@ fn sorted(payload: &[u8]) -> (Vec<Vec<u8>>, &[u8]) {
 }
 
 #[test]
+fn the_size_of_frames_is_bounded_whatever_the_broker_proposes() {
+    let tune = |frame_max: u32| {
+        let (before, after) = ([0, 10, 0, 30, 7, 255], [0, 60]);
+        frame(METHOD, &[&before[..], &frame_max.to_be_bytes(), &after].concat())
+    };
+    const MIB: u32 = 1024 * 1024;
+    for (proposed, expected) in
+        [(0, MIB), (1, 1), (128 * 1024, 128 * 1024), (MIB, MIB), (MIB + 1, MIB), (u32::MAX, MIB)]
+    {
+        assert_eq!(passed::<Inbound>(&tune(proposed), 5), tune(expected), "{proposed}");
+    }
+    // One that ends too early is lapin's to refuse.
+    let short = frame(METHOD, &[0, 10, 0, 30, 7, 255, 0]);
+    assert_eq!(passed::<Inbound>(&short, 5), short);
+}
+
+#[test]
 fn utf_8_passes_unchanged() {
     let headers =
         [(&b"caf\xC3\xA9"[..], tagged(b'S', b"\xFF\xFE")), (b"back\\slash", vec![b't', 1]), (b"deep", nested(64))];
