@@ -46,6 +46,12 @@ pub enum PublishError {
         /// When the message was to be sent.
         now: Timestamp,
     },
+    /// A header is not a finite number: the broker closes the connection over it, and with it whatever else is being published (4.3).
+    #[error("the header {header:?} has a number that is not finite; send it as a text")]
+    NotFinite {
+        /// The header, or the table or list that contains the number.
+        header: String,
+    },
     /// A name or property of the message is longer than AMQP allows.
     #[error("{what} has {bytes} bytes, and may have {limit}")]
     TooLong {
@@ -67,7 +73,11 @@ impl PublishError {
         match self {
             Self::Broker(error) => error.is_transient(),
             Self::Refused { .. } => true,
-            Self::Unroutable { .. } | Self::NoExchange { .. } | Self::Expired { .. } | Self::TooLong { .. } => false,
+            Self::Unroutable { .. }
+            | Self::NoExchange { .. }
+            | Self::Expired { .. }
+            | Self::NotFinite { .. }
+            | Self::TooLong { .. } => false,
         }
     }
 
@@ -78,6 +88,7 @@ impl PublishError {
             Self::NoExchange { .. } => "no_exchange",
             Self::Refused { .. } => "refused",
             Self::Expired { .. } => "expired",
+            Self::NotFinite { .. } => "not_finite",
             Self::TooLong { .. } => "too_long",
             Self::Broker(_) => "broker",
         }

@@ -12,6 +12,7 @@ use super::error::PublishError;
 use crate::message::HeaderValue;
 use crate::random::random;
 use crate::timestamp::Timestamp;
+use crate::wire::names::is_trace_context;
 use crate::wire::{Room, properties_size};
 
 /// A message to publish: where to, a body, and properties.
@@ -150,7 +151,7 @@ impl Publish {
         self
     }
 
-    /// A header. The current trace context is added anyway.
+    /// A header. If there is a current trace context, it replaces what is set here. A number has to be finite.
     pub fn header<'a>(mut self, name: impl Into<String>, value: impl Into<HeaderValue<'a>>) -> Self {
         self.headers.insert(name.into(), value.into().to_amqp());
         self
@@ -184,6 +185,13 @@ impl Publish {
             return Err(PublishError::Expired { deadline, now });
         }
         let mut headers = self.headers;
+        if !trace.is_empty() {
+            // What a handler forwards must not be mixed with the current context.
+            headers.retain(|name, _| !is_trace_context(name));
+        }
+        if let Some((name, _)) = headers.iter().find(|(_, value)| !is_finite(value)) {
+            return Err(PublishError::NotFinite { header: name.clone() });
+        }
         headers.extend(trace.into_iter().map(|(name, value)| (name.to_owned(), AMQPValue::LongString(value.into()))));
         let mut table = BTreeMap::new();
         for (name, value) in headers {
@@ -226,6 +234,16 @@ impl Publish {
     }
 }
 
+fn is_finite(value: &AMQPValue) -> bool {
+    match value {
+        AMQPValue::Float(number) => number.is_finite(),
+        AMQPValue::Double(number) => number.is_finite(),
+        AMQPValue::FieldArray(values) => values.as_slice().iter().all(is_finite),
+        AMQPValue::FieldTable(table) => table.inner().values().all(is_finite),
+        _ => true,
+    }
+}
+
 fn short(what: &str, text: impl Into<String>) -> Result<ShortString, PublishError> {
     let text = text.into();
     let bytes = text.len();
@@ -240,7 +258,8 @@ mod tests {
 
     #[test]
     fn a_message_is_written_with_its_deadline_and_the_current_trace_context() {
-        let message = Publish::to_queue("orders").header("traceparent", "old").header("tenant", "a");
+        let message = Publish::to_queue("orders").header("traceparent", "old").header("tracestate", "old");
+        let message = message.header("baggage", "old").header("tenant", "a");
         let message = message.json(&7).unwrap().deadline(NOW + Duration::from_secs(1)).kind("Order");
         let message = message.content_encoding("gzip").reply_to("answers").app_id("shop").priority(9);
         let id = message.id().to_owned();
@@ -294,6 +313,12 @@ mod tests {
         check(message().message_id(&long), "the message id has 256 bytes, and may have 255");
         check(message().reply_to(&long), "the queue to reply to has 256 bytes, and may have 255");
         check(message().header(&long, ""), "a header's name has 256 bytes, and may have 255");
+        for infinite in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let nested = HeaderValue::Table(vec![("b", HeaderValue::List(vec![1.into(), infinite.into()]))]);
+            for message in [message().header("a", infinite), message().header("a", nested)] {
+                check(message, "the header \"a\" has a number that is not finite; send it as a text");
+            }
+        }
         let large = || message().header("h", &*"x".repeat(200_000));
         let error = large().write("e", Vec::new(), NOW, Room::DEFAULT).unwrap_err().to_string();
         assert!(error.starts_with("the content header has 200"), "{error}");

@@ -28,7 +28,7 @@ use crate::settings::{Settings, address};
 use crate::telemetry::metrics::{Instruments, PublisherMetrics};
 use crate::telemetry::producer::PublishSpan;
 
-/// How many messages are under way at a time, each on a channel of its own. Further ones wait.
+/// How many messages are under way at a time, each on a channel of its own, if the broker allows so many channels. Further ones wait.
 const MAX_CHANNELS: usize = 64;
 
 /// How long lapin may take after an alarm to send what has waited for its end.
@@ -72,7 +72,10 @@ impl Drop for Call<'_> {
 ///
 /// A message is persistent and has an id, and it carries the current trace context. [`publish`](Self::publish) returns when the
 /// broker has confirmed it. A lost connection is opened again for the next message. For throughput, publish concurrently: up to
-/// 64 messages are under way at a time.
+/// 64 messages are under way at a time, or as many as the broker allows channels.
+///
+/// An exchange of the delayed-message plugin is not supported: it returns each message at once, which is then [unroutable](PublishError::Unroutable),
+/// and delivers it later all the same.
 ///
 /// ```no_run
 /// use std::time::{Duration, SystemTime};
@@ -92,12 +95,13 @@ pub struct Publisher(Arc<Inner>);
 
 struct Inner {
     link: Link,
-    /// Host and port, for spans.
-    server: (String, u16),
+    /// Host and port, for spans, if there is one address.
+    server: Option<(String, u16)>,
     expiry_header: String,
     metrics: PublisherMetrics,
     /// One for each channel on which a message is under way, also after its caller has given up.
     slots: Arc<Semaphore>,
+    max_channels: usize,
     /// Channels on which nothing is under way.
     idle: Mutex<Vec<OpenChannel>>,
 }
@@ -118,18 +122,15 @@ impl Publisher {
     pub async fn connect(settings: &Settings) -> Result<Self, Error> {
         let settings = settings.resolve()?.settings;
         let link = Link::new(format!("{} publisher", settings.namespace), settings.broker.clone());
-        link.start().await?;
-        // With several addresses, the one in use may change under a span.
-        let server = match &address::uris(&settings.broker).unwrap_or_default()[..] {
-            [uri] => (uri.authority.host.clone(), uri.authority.port),
-            _ => Default::default(),
-        };
+        let allowed = usize::from(link.start().await?.channel_max()).max(1);
+        let max_channels = MAX_CHANNELS.min(allowed);
         Ok(Self(Arc::new(Inner {
             link,
-            server,
+            server: address::server(&settings.broker),
             expiry_header: settings.expiry_header,
             metrics: PublisherMetrics::new(Instruments::new()),
-            slots: Arc::new(Semaphore::new(MAX_CHANNELS)),
+            slots: Arc::new(Semaphore::new(max_channels)),
+            max_channels,
             idle: Mutex::default(),
         })))
     }
@@ -148,7 +149,7 @@ impl Publisher {
         let started = clock::now();
         let destination = [message.exchange(), message.routing_key()].into_iter().find(|name| !name.is_empty());
         let destination = destination.unwrap_or_default().to_owned();
-        let span = PublishSpan::start(message.exchange(), message.routing_key(), message.id(), (&server.0, server.1));
+        let span = PublishSpan::start(message.exchange(), message.routing_key(), message.id(), server.as_ref());
         let written = message.write(expiry_header, span.headers(), clock::date().into(), link.room());
         let call = Call { span, metrics, destination, started, has_ended: false };
         let published = async {
@@ -240,7 +241,7 @@ impl Publisher {
         match answer("opening a channel", limit, open_confirming(&*connection)).await {
             Ok(channel) => Ok(OpenChannel { channel, connection }),
             Err(error) => {
-                let in_use = MAX_CHANNELS - self.0.slots.available_permits();
+                let in_use = self.0.max_channels - self.0.slots.available_permits();
                 if matches!(error, Error::Timeout { .. }) && !self.0.link.state().is_blocked {
                     self.0.link.abandon(&connection);
                 } else if error.is_used_up() && has_lost_numbers(&*connection, in_use) {
