@@ -103,7 +103,8 @@ impl<T> Message<T> {
         self.delivery.ledger.deadline
     }
 
-    /// When this chain's first delivery was seen. On the first attempt that is now.
+    /// When the delivery before the first wait was seen. Until a message has waited, this is its last delivery, because only copies carry
+    /// this time. With strategy `in-process` it is the first delivery since a crash, with `native` the last one.
     pub fn first_seen(&self) -> Timestamp {
         self.delivery.ledger.first_seen
     }

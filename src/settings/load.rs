@@ -198,6 +198,7 @@ impl Loader {
             .ignore(&CONTROL)
             .filter(|key| !key.starts_with("test_") && !is_service_link(key.as_str()))
             .split("__");
+        refuse_classes_that_lose_their_case(&environment)?;
         let literal: Vec<_> = environment.iter().filter(|(key, _)| LITERAL.contains(&key.as_str())).collect();
         figment = figment.merge(environment);
         for (key, text) in literal {
@@ -206,6 +207,24 @@ impl Loader {
         }
         Ok(figment.merge(self.overrides.clone()))
     }
+}
+
+/// figment turns the names of variables into lower case. A class such as `ParseIntError` in one would set the class `parseinterror`,
+/// which no failure has.
+fn refuse_classes_that_lose_their_case(environment: &Env) -> Result<(), SettingsError> {
+    const TABLE: &str = "retry.errors.";
+    // The variable is named as it is written.
+    let names = environment.clone().lowercase(false);
+    let loses_case = |name: &str| name.get(TABLE.len()..).is_some_and(|class| class.chars().any(char::is_uppercase));
+    let mut classes = names.iter().filter(|(name, _)| name.starts_with(TABLE));
+    let Some((name, _)) = classes.find(|(name, _)| loses_case(name.as_str())) else { return Ok(()) };
+    let problem = "the name of a variable loses its case, so it cannot hold this class; set all classes in one variable, such as \
+                   REHOP_RETRY__ERRORS='{ParseIntError=\"permanent\"}'";
+    Err(SettingsError::Invalid {
+        key: format!("{TABLE}{}", &name.as_str()[TABLE.len()..]),
+        from: Some(format!("{PREFIX}{}", name.as_str().replace('.', "__"))),
+        problem: problem.to_owned(),
+    })
 }
 
 /// A variable that chooses a layer; an empty one counts as unset.

@@ -106,7 +106,9 @@ pub enum TopologyMode {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct BrokerSettings {
-    /// `amqp://` or `amqps://` user:password@host:port/vhost, percent-encoded. Default `amqp://guest:guest@127.0.0.1:5672/%2f`.
+    /// `amqp://` or `amqps://` user:password@host:port/vhost, percent-encoded. Default `amqp://guest:guest@127.0.0.1:5672/%2f`. In the
+    /// query of this and of `urls`, `frame_max` (at most 1 MiB), `channel_max` and `auth_mechanism` count; `heartbeat` and
+    /// `connection_timeout` do not, because `broker.heartbeat` and `broker.timeout` are used.
     #[serde(deserialize_with = "values::secret", serialize_with = "values::masked_url")]
     pub url: Secret,
     /// The addresses of several nodes of one cluster, in place of `url`. They are tried in turn, starting with the one that
@@ -205,7 +207,8 @@ pub struct RetrySettings {
     /// How often handlers may [defer](crate::Failure::defer) a message; then it is parked. Default 100, 0 to 10000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_defers: Option<u32>,
-    /// The deadline of messages that bring none, counted from their first delivery: a duration, or `"none"`, the default.
+    /// The deadline of messages that bring none: a duration of 1ms to 3650d, or `"none"`, the default. It is counted from the delivery
+    /// before the first wait; with `in-process`, from the first delivery since a crash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age: Option<MaxAge>,
     /// What happens to a message when all attempts have failed: `park`, the default, or `discard`.

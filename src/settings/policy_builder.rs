@@ -91,7 +91,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// The deadline of messages that bring none, counted from their first delivery. By default they have none.
+    /// The deadline of messages that bring none, counted from the delivery before the first wait; with `in-process`, from the first
+    /// delivery since a crash. By default they have none.
     pub fn max_age(mut self, max_age: Duration) -> Self {
         self.0.max_age = Some(MaxAge(Some(max_age)));
         self

@@ -32,7 +32,7 @@ pub(crate) struct Contract {
     pub(crate) homes: Homes,
     /// The name of the expiry header.
     pub(crate) expiry_header: String,
-    /// The time from a message's first delivery to its deadline, if it brings none.
+    /// The time from the delivery before its first wait to a message's deadline, if it brings none.
     pub(crate) max_age: Option<Duration>,
     /// Whether the queue counts deliveries, as quorum queues do. On a classic queue a count could only be a producer's.
     pub(crate) counts_deliveries: bool,

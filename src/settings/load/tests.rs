@@ -10,7 +10,7 @@ use figment::providers::{Format, Toml};
 use super::*;
 use crate::Backoff;
 use crate::settings::explain::variable;
-use crate::settings::{Declare, MaxAge};
+use crate::settings::{Declare, MaxAge, Treatment};
 
 /// Runs a test in a directory of its own, with variables that are unset afterwards. Such tests run one at a time.
 #[allow(clippy::result_large_err, reason = "figment's own signature")]
@@ -285,6 +285,28 @@ fn every_mistake_names_its_key_its_source_and_what_to_do() {
     check("consume.concurrency", "101", Some("101"), "1 to prefetch, which is 100");
     check("consume.handler_timeout", "\"0s\"", Some("0s"), "out of bounds: 1ms to 1d");
     check("consume.handler_timeout", "\"hunter2\"", Some("hunter2"), "a duration such as");
+}
+
+#[test]
+fn a_class_that_the_name_of_a_variable_cannot_hold_is_an_error_that_shows_the_form_that_works() {
+    jailed(|jail| {
+        jail.set_env("REHOP_RETRY__ERRORS__http_404", "permanent");
+        jail.set_env("REHOP_RETRY__ERRORS__ParseIntError", SECRET);
+        let text = Settings::load().unwrap_err().to_string();
+        assert!(text.starts_with("retry.errors.ParseIntError (from REHOP_RETRY__ERRORS__ParseIntError): "), "{text}");
+        assert!(text.ends_with(r#"REHOP_RETRY__ERRORS='{ParseIntError="permanent"}'"#), "{text}");
+        assert!(!text.contains(SECRET), "{text}");
+    });
+    for (variable, value, class) in [
+        ("REHOP_RETRY__ERRORS", r#"{ParseIntError="permanent"}"#, "ParseIntError"),
+        ("REHOP_RETRY__ERRORS__http_404", "permanent", "http_404"),
+    ] {
+        jailed(|jail| {
+            jail.set_env(variable, value);
+            let errors = Settings::load().unwrap().retry.errors.unwrap();
+            assert_eq!(errors.into_iter().collect::<Vec<_>>(), [(class.to_owned(), Treatment::Permanent)]);
+        });
+    }
 }
 
 #[test]

@@ -95,9 +95,13 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
     }
 
-    pub(super) fn timeout(&self, signal: Signal) -> Duration {
-        let millis = self.of_signal(signal, "TIMEOUT").and_then(|(value, _)| value.parse().ok());
-        Duration::from_millis(millis.unwrap_or(10_000))
+    /// How long one export may take. The specification has it in milliseconds.
+    pub(super) fn timeout(&self, signal: Signal) -> Result<Duration, InitError> {
+        let Some((value, name)) = self.of_signal(signal, "TIMEOUT") else { return Ok(Duration::from_secs(10)) };
+        match value.parse() {
+            Ok(millis) => Ok(Duration::from_millis(millis)),
+            Err(_) => Err(InitError::Variable { name, value, expected: "a number of milliseconds, such as 10000" }),
+        }
     }
 
     /// The file with the certificate authorities for the collector's certificate, and the variable that names it.
@@ -105,9 +109,16 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         self.of_signal(signal, "CERTIFICATE")
     }
 
-    /// The files with the client certificate and its key.
-    pub(super) fn client_certificate(&self, signal: Signal) -> Option<[(String, String); 2]> {
-        Some([self.of_signal(signal, "CLIENT_CERTIFICATE")?, self.of_signal(signal, "CLIENT_KEY")?])
+    /// The files with the client certificate and its key. One without the other is an error, because the client would silently
+    /// have no identity.
+    pub(super) fn client_certificate(&self, signal: Signal) -> Result<Option<[(String, String); 2]>, InitError> {
+        let lacks = |(value, name), expected| Err(InitError::Variable { name, value, expected });
+        match (self.of_signal(signal, "CLIENT_CERTIFICATE"), self.of_signal(signal, "CLIENT_KEY")) {
+            (Some(certificate), Some(key)) => Ok(Some([certificate, key])),
+            (Some(certificate), None) => lacks(certificate, "set together with OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+            (None, Some(key)) => lacks(key, "set together with OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Whether the operator has named the service. If not, the program's name for it is used.
@@ -143,7 +154,7 @@ mod tests {
         assert!(!environment.disabled() && environment.exported(Signal::Logs).unwrap());
         assert_eq!(environment.protocol(Signal::Traces).unwrap(), Protocol::Http);
         assert_eq!(environment.endpoint(Signal::Traces, Protocol::Http, None), "http://localhost:4318");
-        assert_eq!(environment.timeout(Signal::Traces), Duration::from_secs(10));
+        assert_eq!(environment.timeout(Signal::Traces).unwrap(), Duration::from_secs(10));
         assert_eq!(environment.propagators(), ["tracecontext", "baggage"]);
         assert!(!environment.names_service());
     }
@@ -162,7 +173,7 @@ mod tests {
         assert_eq!(environment.protocol(Signal::Metrics).unwrap(), Protocol::Http);
         assert_eq!(environment.endpoint(Signal::Traces, Protocol::Grpc, None), "http://all:1");
         assert_eq!(environment.endpoint(Signal::Logs, Protocol::Grpc, None), "http://logs:2");
-        assert_eq!(environment.timeout(Signal::Logs), Duration::from_millis(700));
+        assert_eq!(environment.timeout(Signal::Logs).unwrap(), Duration::from_millis(700));
         assert!(environment.exported(Signal::Traces).unwrap() && !environment.exported(Signal::Metrics).unwrap());
     }
 
@@ -178,5 +189,43 @@ mod tests {
         let error = environment.exported(Signal::Logs).unwrap_err().to_string();
         assert!(error.contains("OTEL_LOGS_EXPORTER") && error.contains("otlp or none"), "{error}");
         assert!(environment.names_service() && !environment.has_resource_attribute("b"));
+    }
+
+    #[test]
+    fn a_timeout_is_a_number_of_milliseconds() {
+        let environment = with(&[
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "30s"),
+            ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", " 700 "),
+            ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "-1"),
+        ]);
+        assert_eq!(environment.timeout(Signal::Metrics).unwrap(), Duration::from_millis(700));
+        for (signal, value, name) in [
+            (Signal::Traces, "30s", "OTEL_EXPORTER_OTLP_TIMEOUT"),
+            (Signal::Logs, "-1", "OTEL_EXPORTER_OTLP_LOGS_TIMEOUT"),
+        ] {
+            let error = environment.timeout(signal).unwrap_err().to_string();
+            assert_eq!(error, format!("{name} is {value:?}, but must be a number of milliseconds, such as 10000"));
+        }
+        let empty = with(&[("OTEL_EXPORTER_OTLP_TIMEOUT", " ")]);
+        assert_eq!(empty.timeout(Signal::Traces).unwrap(), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_client_certificate_needs_its_key_and_a_key_its_certificate() {
+        const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE";
+        const KEY: &str = "OTEL_EXPORTER_OTLP_CLIENT_KEY";
+        fn identity(
+            variables: &'static [(&'static str, &'static str)],
+        ) -> Result<Option<[(String, String); 2]>, InitError> {
+            with(variables).client_certificate(Signal::Traces)
+        }
+        let both = [("a.pem", CERTIFICATE), ("a.key", KEY)].map(|(file, name)| (file.to_owned(), name.to_owned()));
+        assert_eq!(identity(&[(CERTIFICATE, "a.pem"), (KEY, "a.key")]).unwrap(), Some(both));
+        assert_eq!(identity(&[(CERTIFICATE, ""), (KEY, " ")]).unwrap(), None);
+        let error = identity(&[(CERTIFICATE, "a.pem"), (KEY, "")]).unwrap_err().to_string();
+        assert_eq!(error, format!("{CERTIFICATE} is \"a.pem\", but must be set together with {KEY}"));
+        let error = identity(&[(KEY, "a.key")]).unwrap_err().to_string();
+        let certificate = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
+        assert_eq!(error, format!("{KEY} is \"a.key\", but must be set together with {certificate}"));
     }
 }

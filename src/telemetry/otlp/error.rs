@@ -10,14 +10,14 @@ use crate::failure::with_sources;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// A variable has an unsupported value.
+    /// A variable has an unsupported value, or lacks another one that must be set with it.
     #[error("{name} is {value:?}, but must be {expected}")]
     Variable {
         /// The variable.
         name: String,
         /// Its value.
         value: String,
-        /// The values that are supported.
+        /// The values that are supported, or what else must be set.
         expected: &'static str,
     },
     /// A file that a variable names cannot be read.

@@ -119,14 +119,14 @@ impl<'a, F: Fn(&str) -> Option<String>> Exporters<'a, F> {
             Protocol::Http => format!("{}/v1/{signal}", endpoint.trim_end_matches('/')),
             Protocol::Grpc => endpoint.to_owned(),
         });
-        let identity = self.environment.client_certificate(signal);
+        let identity = self.environment.client_certificate(signal)?;
         Ok(Way {
             signal,
             protocol,
             given,
             shown,
             tls,
-            timeout: self.environment.timeout(signal),
+            timeout: self.environment.timeout(signal)?,
             certificate: self.environment.certificate(signal).map(read).transpose()?,
             identity: identity.map(|[certificate, key]| Ok([read(certificate)?, read(key)?])).transpose()?,
         })

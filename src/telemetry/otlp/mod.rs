@@ -48,8 +48,9 @@ const LONGEST_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 ///
 /// # Errors
 ///
-/// When a variable has an unsupported value, when a file that one names cannot be read, or when the process already has a
-/// `tracing` subscriber ([`Builder::without_subscriber`]). A collector that is unreachable is not an error.
+/// When a variable has an unsupported value, when a client certificate is set without its key or a key without its certificate,
+/// when a file that a variable names cannot be read, or when the process already has a `tracing` subscriber
+/// ([`Builder::without_subscriber`]). A collector that is unreachable is not an error.
 pub fn init(service: impl Into<String>) -> Result<Telemetry, InitError> {
     builder(service).init()
 }
