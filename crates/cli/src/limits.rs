@@ -1,17 +1,16 @@
-//! Warns of delivery limits under which looking at messages does harm.
+//! Warns of limits and policies under which looking at messages does harm.
 
 use rehop::Settings;
-use rehop_operator::doctor::{Finding, lowered_delivery_limit};
+use rehop_operator::doctor::{Finding, harm_of_looking};
 
-/// Warns if an argument or a policy limits how often the messages of these queues may be looked at. Only the management API shows
-/// policies.
+/// Warns if a look at these queues does harm, by an argument or a policy. Only the management API shows policies.
 pub(super) async fn warn(settings: &Settings, queues: &[String]) {
     for queue in queues {
-        match lowered_delivery_limit(settings, queue).await {
+        match harm_of_looking(settings, queue).await {
             Ok(None) => {}
             Ok(Some(Finding { object, seen, remedy, .. })) => tracing::warn!("{object}: {seen}; {remedy}"),
             Err(error) => {
-                tracing::warn!("cannot see whether a policy lowers the delivery limit of queue {queue:?}: {error}");
+                tracing::warn!("cannot see whether a policy makes looking at queue {queue:?} harmful: {error}");
                 // It would fail for each queue in the same way.
                 return;
             }

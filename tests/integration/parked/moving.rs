@@ -7,6 +7,7 @@ use rehop_operator::parked::{
     RampSettings, RestoreRequest, Stop,
 };
 use rehop_testing::{Publish, Received};
+use serde_json::json;
 
 use super::{never, numbered, ramp, request};
 use crate::support::{Fixture, SOON};
@@ -142,11 +143,44 @@ async fn nothing_is_moved_in_the_name_of_another_namespace_and_looking_goes_on()
     assert!(discarded.is_err(), "nothing was declared: {discarded:?}");
 }
 
+/// The queue is an existing one, which tells of no namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_namespace_has_parked_is_not_moved_whatever_the_queue_is_like() {
+    let fixture = Fixture::new("foreign-queue").await;
+    fixture.declare().await;
+    let (parked, park) = (fixture.parked(), fixture.namespace.exchange("park"));
+    fixture.client.delete_queue(&parked).await.unwrap();
+    fixture.client.declare_queue(&parked, json!({ "x-queue-type": "quorum" })).await.unwrap();
+    fixture.client.bind(&parked, &park, &fixture.queue, json!({})).await.unwrap();
+    fixture.has_depth(&parked, 0).await;
+    fixture.client.publish(Publish::to(park, &fixture.queue).message_id("one").body("one")).await.unwrap();
+    fixture.has_depth(&parked, 1).await;
+    let mut settings = fixture.settings.clone();
+    settings.namespace = format!("{}-other", fixture.namespace.name());
+    let mut declared = settings.clone();
+    declared.queue_mut(&fixture.namespace.queue("invoices"));
+    rehop::Topology::of(&declared).unwrap().declare(&declared).await.unwrap();
+    let other = Parked::open(&settings, Place::queue(&fixture.queue)).unwrap();
+    for refused in [
+        other.discard(&DiscardRequest::default(), |_| {}, never()).await.map(drop),
+        other.replay(&request(ramp(&[1])), |_| {}, never()).await.map(drop),
+        other.edit(&EditRequest::new("one", "mended")).await.map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        let ParkedError::OtherNamespace { other: owner, .. } = &error else { panic!("{error}") };
+        assert_eq!(owner, fixture.namespace.name());
+        fixture.has_depth(&parked, 1).await;
+    }
+    assert_eq!(fixture.client.depth(&format!("{}.stray", settings.namespace)).await.unwrap(), 0);
+    let discarded = fixture.operator().discard(&DiscardRequest::default(), |_| {}, never()).await.unwrap();
+    assert_eq!(discarded.tally.moved, 1);
+}
+
 /// Somebody else's queue tells of no namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_moved_in_a_namespace_that_does_not_exist() {
     let fixture = Fixture::new("nowhere").await;
-    fixture.client.declare_queue(&fixture.parked(), serde_json::json!({"x-queue-type": "quorum"})).await.unwrap();
+    fixture.client.declare_queue(&fixture.parked(), json!({"x-queue-type": "quorum"})).await.unwrap();
     fixture.client.publish(Publish::to_queue(fixture.parked()).message_id("one").body("one")).await.unwrap();
     fixture.has_depth(&fixture.parked(), 1).await;
     let operator = fixture.operator();
@@ -164,11 +198,11 @@ async fn nothing_is_moved_in_a_namespace_that_does_not_exist() {
         }
     };
     refused(&park).await;
-    fixture.client.declare_exchange(&park, "direct", serde_json::json!({})).await.unwrap();
+    fixture.client.declare_exchange(&park, "direct", json!({})).await.unwrap();
     refused(&stray).await;
 
     // A restore would publish to what does not exist, and its plan says so.
-    let arguments = serde_json::json!({"x-queue-type": "quorum"});
+    let arguments = json!({"x-queue-type": "quorum"});
     fixture.client.declare_queue(&fixture.namespace.exchange("discarded"), arguments).await.unwrap();
     let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
     let mut plan = ListRequest::default();
@@ -270,6 +304,15 @@ async fn an_edited_message_is_handled_and_its_original_is_kept() {
     let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();
     let (kept, original) = bin.body(&chain).await.unwrap();
     assert_eq!((kept.reason.as_str(), &original[..]), ("permanent", &b"order 2"[..]));
+
+    // What was discarded can be edited, too, and each original is restored to where it came from.
+    let mut again = EditRequest::new(chain, "mended again");
+    again.follow = SOON;
+    assert_eq!(bin.edit(&again).await.unwrap().fates.handled, 1);
+    assert_eq!(seen.reaches(2).await, ["mended", "mended again"]);
+    let restored = bin.restore(&RestoreRequest::default(), |_| {}, never()).await.unwrap();
+    assert_eq!(restored.tally.moved, 1, "{restored:?}");
+    assert_eq!(fixture.parked_bodies().await, ["order 2"]);
     run.stop().await;
 }
 
@@ -336,7 +379,7 @@ async fn without_the_binding_of_the_parked_queue_no_import_and_no_restore_is_a_s
     operator.export(&Filter::default(), None, sink).await.unwrap();
     operator.discard(&DiscardRequest::default(), |_| {}, never()).await.unwrap();
     let park = format!("{}.park", fixture.namespace.name());
-    fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, serde_json::json!({})).await.unwrap();
+    fixture.client.unbind(&fixture.parked(), &park, &fixture.queue, json!({})).await.unwrap();
     let imported = operator.import(&ImportRequest::default(), exported, never()).await.unwrap_err();
     assert!(matches!(imported, ParkedError::Strayed { .. }), "{imported}");
     let bin = Parked::open(&fixture.settings, Place::Discarded).unwrap();

@@ -189,6 +189,24 @@ async fn stray_messages_go_back_to_the_queue_that_they_were_on_the_way_to() {
     run.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_says_that_strays_became_stray_again() {
+    let fixture = Fixture::new("stray-again").await;
+    fixture.declare().await;
+    let (queue, returning) = (&fixture.queue, fixture.namespace.exchange("return"));
+    let home = serde_json::json!({ "x-match": "all", "rehop-return-to": queue });
+    fixture.client.unbind(queue, &returning, "", home).await.unwrap();
+    let to_return = |number| Publish::to(&returning, "key").header("rehop-return-to", queue.as_str()).body(number);
+    fixture.client.publish_many(["1", "2"].map(to_return)).await.unwrap();
+    fixture.has_depth(&fixture.stray(), 2).await;
+    let operator = Parked::open(&fixture.settings, Place::Stray).unwrap();
+    let mut request = request(RampSettings::none());
+    request.follow = Duration::ZERO;
+    let replayed = operator.replay(&request, |_| {}, never()).await.unwrap();
+    assert_eq!((replayed.tally.moved, replayed.stopped), (2, Some(Stop::StrayGrew)));
+    fixture.has_depth(&fixture.stray(), 2).await;
+}
+
 /// A filter asks where a message belongs, and not where the operator sends it: otherwise the plan would have selected others.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_that_an_operator_names_for_strays_changes_nothing_about_which_are_selected() {

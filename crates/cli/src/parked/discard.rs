@@ -7,7 +7,7 @@ use rehop_operator::parked::{DiscardRequest, Progress};
 
 use super::list::show_plan;
 use super::plan::{Verb, command};
-use super::progress::Printer;
+use super::progress::{self, Printer};
 use super::select::{ApplyArgs, FilterArgs, InFlightArgs, UndiscardedArgs};
 use super::{answers, status, text};
 use crate::options::Options;
@@ -60,9 +60,12 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     };
     let discarded = parked.discard(&request, observe, stop.cancelled()).await;
     printer.end();
-    if let (Err(_), Some(Progress { run, tally, .. })) = (&discarded, seen.filter(|seen| seen.tally.moved > 0)) {
-        let moved = format::count(tally.moved);
-        output::notice(&format!("{moved} were discarded before the error; to undo it: {}", undo(&run, options)));
+    if let (Err(_), Some(Progress { run, tally, .. })) = (&discarded, seen) {
+        if tally.moved > 0 {
+            let moved = format::count(tally.moved);
+            output::notice(&format!("{moved} were discarded before the error; to undo it: {}", undo(&run, options)));
+        }
+        progress::unconfirmed(&tally).iter().for_each(|unclear| output::notice(unclear));
     }
     let discarded = discarded?;
     if args.json {

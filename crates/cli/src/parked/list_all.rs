@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use rehop::{Error, Settings};
-use rehop_operator::doctor::{Finding, lowered_delivery_limit};
+use rehop_operator::doctor::{Finding, harm_of_looking};
 use rehop_operator::parked::{ListRequest, Listing, Parked, ParkedError, Place, add_unlisted_queues};
 use tokio_util::sync::CancellationToken;
 
@@ -77,14 +77,14 @@ impl All {
         request: &ListRequest,
         stop: &CancellationToken,
     ) -> Result<(), ParkedError> {
-        let limit = match self.is_blind {
+        let harm = match self.is_blind {
             true => Ok(None),
             false => tokio::select! {
-                limit = lowered_delivery_limit(settings, parked.queue()) => limit,
+                harm = harm_of_looking(settings, parked.queue()) => harm,
                 () = stop.cancelled() => return Err(ParkedError::Stopped),
             },
         };
-        match limit {
+        match harm {
             Ok(None) => {}
             Ok(Some(Finding { object, seen, remedy, .. })) => {
                 self.fail(format!("{object}, because looking may do harm: {seen}; {remedy}"));
@@ -92,7 +92,7 @@ impl All {
             }
             Err(error) => {
                 self.is_blind = true;
-                self.fail(format!("policies that lower the delivery limit of a queue: {error}"));
+                self.fail(format!("policies under which a look does harm: {error}"));
             }
         }
         match look(parked, request).await {

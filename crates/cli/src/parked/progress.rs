@@ -77,6 +77,15 @@ pub(super) fn replayed(tally: &Tally, fates: &Fates, is_paused: bool) -> String 
     )
 }
 
+/// What is unclear after an operation that has failed.
+pub(super) fn unconfirmed(tally: &Tally) -> Option<String> {
+    let copies = Some(tally.unconfirmed).filter(|copies| *copies > 0)?;
+    Some(format!(
+        "{} more copies were sent and not confirmed, so those messages may exist twice",
+        format::count(copies)
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +99,9 @@ mod tests {
         assert_eq!(replayed(&tally, &fates, false), expected);
         assert_eq!(replayed(&tally, &fates, true), format!("{expected}; paused, the queue is long"));
         assert_eq!(moved(&tally), "15 of 1,500 moved");
+        assert_eq!(unconfirmed(&tally), None);
+        tally.unconfirmed = 1_200;
+        let unclear = "1,200 more copies were sent and not confirmed, so those messages may exist twice";
+        assert_eq!(unconfirmed(&tally).as_deref(), Some(unclear));
     }
 }

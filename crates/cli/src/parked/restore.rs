@@ -7,7 +7,7 @@ use rehop_operator::parked::{Place, Progress, RestoreRequest};
 
 use super::list::show_plan;
 use super::plan::Verb;
-use super::progress::Printer;
+use super::progress::{self, Printer};
 use super::select::{ApplyArgs, FilterArgs, InFlightArgs};
 use super::{answers, status, text};
 use crate::options::Options;
@@ -52,12 +52,15 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     let (mut printer, mut seen) = (Printer::new(), None);
     let observe = |progress: &Progress| {
         printer.moved(progress);
-        seen = Some(progress.tally.moved);
+        seen = Some(progress.tally.clone());
     };
     let restored = parked.restore(&request, observe, stop.cancelled()).await;
     printer.end();
-    if let (Err(_), Some(moved)) = (&restored, seen.filter(|moved| *moved > 0)) {
-        output::notice(&format!("{} were restored before the error", format::count(moved)));
+    if let (Err(_), Some(tally)) = (&restored, seen) {
+        if tally.moved > 0 {
+            output::notice(&format!("{} were restored before the error", format::count(tally.moved)));
+        }
+        progress::unconfirmed(&tally).iter().for_each(|unclear| output::notice(unclear));
     }
     let restored = restored?;
     if args.json {

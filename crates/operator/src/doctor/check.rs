@@ -94,7 +94,7 @@ checks! {
     ForeignBinding, "foreign-binding", Warning, true, "Something else is bound to one of rehop's exchanges, so retries or parked messages go there too.";
     AtMostOnce, "at-most-once", Warning, true, "A queue may lose messages when it dead-letters them.";
     DeliveryLimitDiffers, "delivery-limit-differs", Warning, true, "A work queue that rehop does not declare has another delivery limit than the settings say.";
-    DelayedRetry, "delayed-retry", Warning, true, "The broker delays returned messages itself (4.3), so immediate attempts come late.";
+    DelayedRetry, "delayed-retry", Warning, true, "The broker delays returned messages itself (4.3), so immediate attempts come late, or messages that an operator has looked at are hidden.";
     ClassicQueue, "classic-queue", Warning, true, "A work queue is a classic queue, which counts no deliveries and stops no poison message.";
     QueueTypeDiffers, "queue-type-differs", Warning, true, "An existing queue has another type than the settings say.";
     SingleActiveConsumer, "single-active-consumer", Warning, true, "A work queue has a single active consumer although the settings ask for no order, which makes rehop slow.";

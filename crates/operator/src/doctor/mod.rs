@@ -43,7 +43,7 @@ pub use plan::{Action, Plan, Planned};
 pub use prune::{Prunable, Unused, Verdict};
 pub use pruning::{Pruned, Pruning, prune, unused};
 pub use report::{Finding, Report};
-pub use resting::lowered_delivery_limit;
+pub use resting::harm_of_looking;
 
 use look::Look;
 

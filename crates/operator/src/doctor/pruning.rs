@@ -237,7 +237,7 @@ impl Pruner<'_> {
             pruned.push(kept(unused, obstacle));
         }
         if let Some(error) = still_unbound.into_error().or(failed) {
-            return Err(error);
+            return Err(after(&pruned, error));
         }
         for unused in exchanges {
             if is_stopped() {
@@ -247,7 +247,7 @@ impl Pruner<'_> {
             pruned.push(match self.obstacle_to_exchange(&unused).await {
                 None => match self.delete_exchange(&unused).await {
                     Ok(()) => deleted(unused),
-                    Err(error @ Error::Lost { .. }) => return Err(error),
+                    Err(error @ Error::Lost { .. }) => return Err(after(&pruned, error)),
                     Err(error) => kept(unused, error.to_string()),
                 },
                 Some(obstacle) => kept(unused, obstacle),
@@ -355,6 +355,14 @@ async fn bind(eyes: &Eyes<'_>, names: &Names, unused: &Unused, source: &str, is_
     }
     eyes.close(channel).await;
     Ok(())
+}
+
+/// The error that ends the pruning. What was deleted by then is logged, because nothing else tells of it.
+fn after(pruned: &[Pruned], error: Error) -> Error {
+    for Pruned { object, name, .. } in pruned.iter().filter(|pruned| pruned.deleted) {
+        tracing::warn!("{} {name:?} was deleted before the error", object.as_str());
+    }
+    error
 }
 
 fn deleted(unused: Unused) -> Pruned {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::checks::{argument_limit, delivery_limit};
+use super::checks::{argument_limit, delayed_retry, delivery_limit};
 use super::report::Finding;
 use crate::management::Api;
 use rehop::Error;
@@ -13,25 +13,26 @@ use rehop::topology::{Queue, Role};
 /// Whoever asks is about to do something else, so it is not held up for longer.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Looks for an argument or a policy that lets a message of this parked, stray or discarded queue be looked at only so often, before the
-/// broker moves or deletes it. The finding says what to do. `None` if there is neither, or no such queue, and also if the settings name no
-/// management API, which alone shows policies.
+/// Looks for an argument or a policy under which a look at this parked, stray or discarded queue does harm: the broker moves or deletes a
+/// message that was looked at too often, or hides it for a while. The finding says what to do. `None` if there is neither, or no such queue, and
+/// also if the settings name no management API, which alone shows policies.
 ///
 /// It asks the management API one question, for at most 5 seconds, and needs no AMQP connection.
 ///
 /// # Errors
 ///
 /// When the management API that the settings name cannot be used.
-pub async fn lowered_delivery_limit(settings: &Settings, queue: &str) -> Result<Option<Finding>, Error> {
+pub async fn harm_of_looking(settings: &Settings, queue: &str) -> Result<Option<Finding>, Error> {
     let mut settings = settings.clone();
     settings.broker.timeout = settings.broker.timeout.min(WITHIN);
     let unusable = |problem: String| Error::Management { problem: problem.into() };
     let Some(api) = Api::of(&settings) else { return Ok(None) };
     let details = api.map_err(unusable)?.queue(queue).await.map_err(unusable)?;
     let wanted = resting(&Names::new(&settings.namespace), queue);
-    Ok(wanted
-        .zip(details)
-        .and_then(|(wanted, details)| argument_limit(&wanted, &details).or_else(|| delivery_limit(&wanted, &details))))
+    Ok(wanted.zip(details).and_then(|(wanted, details)| {
+        let checks = [argument_limit, delivery_limit, delayed_retry];
+        checks.into_iter().find_map(|check| check(&wanted, &details))
+    }))
 }
 
 /// Any queue but the two of the namespace is a parked one, whose name is free. All three kinds have the same limit.

@@ -13,7 +13,7 @@ use crate::parked::error::ParkedError;
 use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::look::{Held, Look};
-use crate::parked::message::{Interpreter, ParkedMessage};
+use crate::parked::message::{Interpreter, ParkedMessage, Place};
 use crate::parked::progress::{Observe, Progress, StopSignal, Tally};
 use crate::parked::ramp::{LONGEST_WAIT, Next, Ramp, Stop};
 use crate::parked::session::Session;
@@ -177,7 +177,9 @@ impl<'a> Carrier<'a> {
                     if let Ok(depths) = self.read_depths().await {
                         self.apply_depths(&depths);
                     }
-                    return Ok(given_back?);
+                    given_back?;
+                    self.look_for_returned_strays(bound).await;
+                    return Ok(());
                 }
                 RoundEnd::HeldLong => given_back?,
             }
@@ -386,6 +388,17 @@ impl<'a> Carrier<'a> {
             self.ramp.stop(Stop::StrayGrew);
         }
         self.state.is_paused = self.job.max_ready.is_some_and(|most| depths.deepest_destination > most);
+    }
+
+    /// A stray message whose work queue is still unbound becomes stray again. Here alone it cannot be seen before everything was given back.
+    async fn look_for_returned_strays(&mut self, bound: u64) {
+        let is_replay = matches!(self.job.action, Move::Replay { .. });
+        if is_replay
+            && self.interpreter.place == Place::Stray
+            && self.session.depth(self.queue).await.is_ok_and(|depth| depth > bound - self.tally.moved)
+        {
+            self.ramp.stop(Stop::StrayGrew);
+        }
     }
 
     fn show(&mut self) {

@@ -172,6 +172,7 @@ impl Parked {
             run = session.run,
             why,
             moved = moved.tally.moved,
+            unconfirmed = moved.tally.unconfirmed,
             stayed = moved.tally.stayed(),
             stopped = moved.stopped.as_ref().map(Stop::in_log).map(tracing::field::display),
             error = ended.as_ref().err().map(tracing::field::display),

@@ -13,7 +13,7 @@ use crate::parked::fates::{FateBook, FateStream};
 use crate::parked::filter::Filter;
 use crate::parked::list::ListRequest;
 use crate::parked::look::{Held, Look};
-use crate::parked::message::{ParkedMessage, Raw};
+use crate::parked::message::{ParkedMessage, Place, Raw};
 use crate::parked::operator::Parked;
 use crate::parked::progress::Fates;
 use crate::parked::ramp::LONGEST_WAIT;
@@ -185,7 +185,10 @@ impl Parked {
             Ok(destination) => {
                 // It was sent, so it must not be taken for a failure, and sent again.
                 if let Err(error) = look.give_back().await {
-                    tracing::warn!(queue = self.queue, %error, "the other messages go back when the connection closes");
+                    tracing::warn!(
+                        queue = self.queue, %error,
+                        "the edited message was sent, and its original may still be here; the other messages go back when the connection closes"
+                    );
                 }
                 destination
             }
@@ -216,6 +219,7 @@ impl Parked {
     ) -> Result<String, ParkedError> {
         let missing = |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
         let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
+        let is_own = self.delivery_limit(session).await?.is_own();
         for seen in 0..depth {
             look.prepare(depth - seen).await?;
             let held = look.next(&mut stop, until).await?.ok_or_else(|| missing(seen))?;
@@ -223,6 +227,9 @@ impl Parked {
             if message.chain != request.chain {
                 look.keep(&held);
                 continue;
+            }
+            if !is_own {
+                self.interpreter.check_namespace(&self.queue, held.delivery.exchange.as_str())?;
             }
             if message.destination.is_none() {
                 message.destination.clone_from(&request.to);
@@ -270,7 +277,9 @@ impl Parked {
             })
         };
         let mut edited = copy(Move::Replay { deadline: request.deadline }, request.body.len())?;
-        let original = copy(Move::Discard { why, from: self.queue.clone() }, body.len())?;
+        // What was discarded before is still restored to where it came from.
+        let from = message.discarded_from.clone().filter(|_| self.interpreter.place == Place::Discarded);
+        let original = copy(Move::Discard { why, from: from.unwrap_or_else(|| self.queue.clone()) }, body.len())?;
         let mut headers = edited.properties.headers().clone().unwrap_or_default();
         headers.insert(EDITED_AT.into(), AMQPValue::LongLongInt(Timestamp::now().as_millis()));
         edited.properties = edited.properties.with_headers(headers);
@@ -293,7 +302,8 @@ impl Parked {
             span.failed("unconfirmed");
             run.failed(error);
         }
-        sent.map(|()| destination)
+        let run = || numbered.run.to_owned();
+        sent.map(|()| destination).map_err(|error| ParkedError::NotSent { run: run(), problem: error.to_string() })
     }
 }
 

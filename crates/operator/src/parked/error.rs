@@ -105,6 +105,17 @@ pub enum ParkedError {
         /// Where it was sent.
         to: String,
     },
+    /// An edited message was not confirmed, after its original was copied to the discarded queue.
+    #[error(
+        "the edited message was not confirmed: {problem}. Unless the broker refused it, it may arrive all the same. The original is where it \
+         was, and the discarded queue has a copy of it, of run {run:?}"
+    )]
+    NotSent {
+        /// Names the edit.
+        run: String,
+        /// What went wrong.
+        problem: String,
+    },
     /// The parked queue belongs to another namespace than the settings'. Nothing was moved.
     #[error(
         "queue {queue:?} belongs to namespace {other:?}, and the settings say {namespace:?}, from where moved messages would not find their \

@@ -284,7 +284,8 @@ fn from_exact(exact: &Value) -> Result<AMQPValue, String> {
         Some((kind, Value::String(text))) if kind == "Float" => Ok(AMQPValue::Float(number(text)? as f32)),
         Some((kind, Value::String(text))) if kind == "Double" => Ok(AMQPValue::Double(number(text)?)),
         Some((kind, Value::Object(fields))) if kind == TABLE => Ok(AMQPValue::FieldTable(untyped_table(fields)?)),
-        _ => serde_json::from_value(exact.clone()).map_err(|error| error.to_string()),
+        // Its error would quote the value.
+        _ => serde_json::from_value(exact.clone()).map_err(|_| format!("{EXACT:?} needs a type of AMQP and its value")),
     }
 }
 

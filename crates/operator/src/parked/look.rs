@@ -44,8 +44,8 @@ const SILENCES: u32 = 10;
 const ARRIVAL: Duration = Duration::from_secs(3);
 /// How long what was given back may take to be in the queue again.
 const RETURN: Duration = Duration::from_secs(10);
-/// Acks and nacks that come right before a channel is closed can be lost (3.10, 4.0 and 4.3).
-const LINGER: Duration = Duration::from_millis(100);
+/// Acks and nacks that the broker reads right before a channel is closed can be lost (3.10, 4.0 and 4.3).
+const LINGER: Duration = Duration::from_millis(200);
 /// How many bytes of messages may be on their way to this process, and again as many of bodies on their way from it.
 pub(super) const BYTES_UNDER_WAY: u64 = 64 * 1024 * 1024;
 /// The first subscription brings one message. The second brings this many, or as many as are moved at a time, unless the first message
@@ -284,7 +284,11 @@ impl<'a> Look<'a> {
         for subscription in &mut subscriptions {
             subscription.cancel(limit).await?;
         }
-        if subscriptions.iter().any(|subscription| subscription.acked > 0) {
+        let acking = || subscriptions.iter().filter(|subscription| subscription.acked > 0);
+        for subscription in acking() {
+            answer("settling", limit, subscription.channel.flush()).await?;
+        }
+        if acking().next().is_some() {
             tokio::time::sleep(LINGER).await;
         }
         let mut is_all_back = true;
@@ -359,6 +363,13 @@ impl Session {
         }
         if let Err(error) = channel.close("done").await {
             tracing::debug!(error = describe(&error), "a channel could not be closed");
+        }
+        if there < wanted {
+            tracing::warn!(
+                queue = queue.as_str(),
+                missing = wanted - there,
+                "messages that were given back are not ready again: others take them, they expired, or a policy delays them"
+            );
         }
         Ok(there == wanted)
     }

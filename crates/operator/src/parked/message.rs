@@ -7,6 +7,7 @@ use lapin::message::Delivery;
 use lapin::types::ShortString;
 use serde::Serialize;
 
+use crate::parked::error::ParkedError;
 use crate::telemetry::Resting;
 use rehop::Error;
 use rehop::ErrorRecord;
@@ -194,6 +195,24 @@ impl Interpreter {
         }
     }
 
+    /// Checks that another namespace has not parked a message. Only the message tells, if it is unknown whose the queue is.
+    ///
+    /// # Errors
+    ///
+    /// [`ParkedError::OtherNamespace`].
+    pub(crate) fn check_namespace(&self, queue: &str, exchange: &str) -> Result<(), ParkedError> {
+        let namespace = self.names.namespace();
+        let parked_by = exchange.strip_suffix(".park").filter(|_| matches!(self.place, Place::Queue(_)));
+        match parked_by.filter(|other| !other.is_empty() && *other != namespace) {
+            Some(other) => Err(ParkedError::OtherNamespace {
+                queue: queue.to_owned(),
+                other: other.to_owned(),
+                namespace: namespace.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// The work queue. The exchanges that lead to parked and discarded queues route by its name, so several work queues may share a
     /// parked one.
     fn destination(&self, at_rest: &AtRest, raw: Raw<'_>, is_from_park: bool) -> Option<String> {
@@ -288,6 +307,21 @@ mod tests {
         }
         let refused = Place::queue("").resting(&names, &resolved).unwrap_err().to_string();
         assert!(refused.contains("must not be empty"), "{refused}");
+    }
+
+    #[test]
+    fn a_message_that_another_namespace_has_parked_is_not_moved() {
+        let of = |place| Interpreter { names: Names::new("ns"), place, expiry_header: String::new() };
+        let check = |place, exchange: &str| of(place).check_namespace("orders.parked", exchange).err();
+        for own in ["ns.park", "", "shop", ".park", "parked", "other.stray"] {
+            assert!(check(Place::queue("orders"), own).is_none(), "{own}");
+        }
+        let refused = check(Place::queue("orders"), "other.park").unwrap().to_string();
+        assert!(
+            refused.contains("belongs to namespace \"other\"") && refused.contains("--namespace other"),
+            "{refused}"
+        );
+        assert!(check(Place::Stray, "other.park").is_none() && check(Place::Discarded, "other.park").is_none());
     }
 
     #[test]

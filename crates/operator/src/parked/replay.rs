@@ -183,6 +183,7 @@ impl Parked {
             run = replayed.run,
             why,
             sent = tally.moved,
+            unconfirmed = tally.unconfirmed,
             handled = fates.handled,
             parked_again = fates.parked_again,
             unknown = replayed.unknown,

@@ -24,6 +24,9 @@ impl Carrier<'_> {
         let delivery = &held.delivery;
         let mut message = self.interpreter.read(Raw::of(delivery), 0);
         self.job.limit.check(message.returns)?;
+        if !self.job.limit.is_own() {
+            self.interpreter.check_namespace(self.queue, delivery.exchange.as_str())?;
+        }
         let headers = || headers_json(&delivery.properties);
         let content = Content::new(&delivery.data, &headers);
         let is_own = message.replay_run.as_deref() == Some(self.session.run.as_str());

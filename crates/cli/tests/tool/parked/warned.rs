@@ -17,7 +17,7 @@ impl Fixture {
         finished
             .err
             .lines()
-            .filter(|line| line.contains("delivery limit") || line.contains("delivery-limit"))
+            .filter(|line| ["delivery limit", "delivery-limit", "harmful"].iter().any(|part| line.contains(part)))
             .map(str::to_owned)
             .collect()
     }

@@ -131,18 +131,27 @@ fn expiry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     Some(Finding::new(Check::QueueExpires, queue(&wanted.name), seen, format!("exclude the queue from {source}")))
 }
 
-/// Only 4.3 knows it, and only a work queue is affected: nothing is returned to the others in the normal course.
-fn delayed_retry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
+/// Only 4.3 knows it. Services return messages to work queues, and a look returns all that it has taken. Wait queues get nothing back.
+pub(in crate::doctor) fn delayed_retry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     // The strategy `native` asks for it.
     if let Some(Argument::Number(delay)) = wanted.arguments.get("x-delayed-retry-min") {
         return native_delay(wanted, details, *delay);
     }
-    let DelayedRetry { kind, .. } = details.delayed_retry().filter(|_| wanted.role == Role::Work)?;
+    let DelayedRetry { kind, .. } = details.delayed_retry()?;
     let source = source(details, "delayed-retry-type");
-    let seen = format!(
-        "{source} sets delayed-retry-type {kind:?}: the broker holds back returned messages, so immediate attempts come late"
-    );
-    let remedy = format!("exclude the queue from {source}; retry.delays is where rehop's waits are set");
+    let (harm, remedy) = match wanted.role {
+        Role::Work => (
+            "the broker holds back returned messages, so immediate attempts come late",
+            format!("exclude the queue from {source}; retry.delays is where rehop's waits are set"),
+        ),
+        // The type "failed" delays what is rejected.
+        Role::Parked | Role::Stray | Role::Discarded if kind != "failed" => (
+            "the broker holds back messages that were looked at: nobody can see or move them until the delay is over",
+            format!("exclude the queue from {source}"),
+        ),
+        _ => return None,
+    };
+    let seen = format!("{source} sets delayed-retry-type {kind:?}: {harm}");
     Some(Finding::new(Check::DelayedRetry, queue(&wanted.name), seen, remedy))
 }
 

@@ -37,7 +37,7 @@ pub(super) fn findings(subject: &Subject, seen: &Observed, now: Timestamp) -> Ve
     findings
 }
 
-pub(super) use limits::{argument_limit, delivery_limit};
+pub(super) use limits::{argument_limit, delayed_retry, delivery_limit};
 pub(super) use parts::{LEAST_PERMISSIONS, missing_bindings, missing_exchange_bindings};
 
 fn queue(name: &str) -> String {

@@ -459,13 +459,26 @@ fn each_policy_that_takes_messages_out_of_a_queue_is_found_on_each_queue() {
         assert_eq!(overflow(name, "drop-head"), ["at-most-once"], "{name}");
         assert_eq!(overflow(name, "reject-publish"), [""; 0], "{name}");
     }
-    let delayed = |kind: &str, min: i64| {
+    let delayed = |name: &str, kind: &str, min: i64| {
         found(&settings(), |seen| {
-            policy(seen, "orders", "delayed-retry-type", kind.into());
-            policy(seen, "orders", "delayed-retry-min", min.into());
+            policy(seen, name, "delayed-retry-type", kind.into());
+            policy(seen, name, "delayed-retry-min", min.into());
         })
     };
-    assert_eq!((delayed("all", 5), delayed("disabled", 5), delayed("all", 0)), (vec!["delayed-retry"], vec![], vec![]));
+    for (name, kind, is_found) in [
+        ("orders", "all", true),
+        ("orders", "failed", true),
+        ("orders", "disabled", false),
+        ("orders.parked", "returned", true),
+        ("ns.stray", "all", true),
+        // A look rejects nothing.
+        ("orders.parked", "failed", false),
+        // Nobody gives anything back to it.
+        ("ns.wait.10000", "all", false),
+    ] {
+        assert_eq!(delayed(name, kind, 5) == ["delayed-retry"], is_found, "{kind} on {name}");
+        assert_eq!(delayed(name, kind, 0), [""; 0], "{kind} on {name}");
+    }
 }
 
 #[test]
