@@ -5,7 +5,7 @@ use tokio::sync::OnceCell;
 use super::{
     client::Client,
     client_error::ClientError,
-    container::{self, AMQP, AMQPS, Container, DEFAULT_TAG, MANAGEMENT},
+    container::{self, AMQPS, Container, DEFAULT_TAG, MANAGEMENT},
     error::BrokerError,
     management::Management,
     node::{self, Node, Server},
@@ -356,23 +356,27 @@ async fn in_container(image: &str, recipe: &Recipe) -> Result<Broker, BrokerErro
 
 async fn of_container(container: Container, kind: fn(Container) -> Kind) -> Result<Broker, BrokerError> {
     let port = |inside| container.ports.get(&inside).copied();
-    let (amqp, amqps, management) = (port(AMQP).unwrap_or(AMQP), port(AMQPS), port(MANAGEMENT).unwrap_or(MANAGEMENT));
+    let (amqp, amqps, management) = (container.amqp()?, port(AMQPS), port(MANAGEMENT));
     started(kind(container), amqp, amqps, management).await
 }
 
 async fn on_private_node(server: Server, recipe: &Recipe) -> Result<Broker, BrokerError> {
     let node = node::start(server, recipe).await?;
     let (amqp, amqps, management) = (node.amqp, node.amqps, node.management);
-    started(Kind::Node(Box::new(node)), amqp, amqps, management).await
+    started(Kind::Node(Box::new(node)), amqp, amqps, Some(management)).await
 }
 
-async fn started(kind: Kind, amqp: u16, amqps: Option<u16>, management: u16) -> Result<Broker, BrokerError> {
+async fn started(kind: Kind, amqp: u16, amqps: Option<u16>, management: Option<u16>) -> Result<Broker, BrokerError> {
+    // Somebody else's container may not publish its own.
+    let management_url = management
+        .map(|port| format!("http://guest:guest@127.0.0.1:{port}"))
+        .or_else(|| variable("REHOP_TEST_MANAGEMENT_URL"));
     let version = probe::amqp(&format!("127.0.0.1:{amqp}"), READY).await?;
     Ok(Broker {
         kind,
         amqp_url: format!("amqp://guest:guest@127.0.0.1:{amqp}/%2f"),
         amqps_url: amqps.map(|port| format!("amqps://guest:guest@127.0.0.1:{port}/%2f")),
-        management_url: Some(format!("http://guest:guest@127.0.0.1:{management}")),
+        management_url,
         version,
     })
 }

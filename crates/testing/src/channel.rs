@@ -9,8 +9,8 @@ use lapin::{Channel, Connection, ErrorKind};
 
 /// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (3.10, 4.0 and 4.3).
 const DOUBTFUL: Duration = Duration::from_millis(200);
-/// How long an empty queue is doubted.
-const DOUBTED_FOR: Duration = Duration::from_secs(5);
+/// How long an empty queue is doubted. A call of the client has 30 s.
+const DOUBTED_FOR: Duration = Duration::from_secs(20);
 
 /// Opens a channel.
 ///

@@ -12,7 +12,7 @@ use lapin::{
 };
 use serde_json::{Map, Value};
 use tokio::{
-    sync::Mutex,
+    sync::{MappedMutexGuard, Mutex, MutexGuard},
     time::{Instant, timeout},
 };
 
@@ -232,8 +232,8 @@ impl Client {
         .await
     }
 
-    /// Publishes one message and waits for the broker's confirm. A new quorum queue refuses messages until it has a leader (3.10),
-    /// so only a refusal that lasts for a second and ten tries counts.
+    /// Publishes one message and waits for the broker's confirm. Concurrent calls wait for each other. A new quorum queue refuses messages
+    /// until it has a leader (3.10), so only a refusal that lasts for a second and ten tries counts.
     ///
     /// # Errors
     /// When the broker refuses the message, or it is unroutable.
@@ -431,20 +431,22 @@ impl Client {
         open_channel(&connection).await
     }
 
-    /// The channel with confirms, or a new one if an error has closed it.
-    async fn publishing_channel(&self) -> Result<Channel, ClientError> {
+    /// The channel with confirms, or a new one if an error has closed it. It is to be kept until all confirms have come: lapin (4.12)
+    /// gives a returned message to the next confirm, whoever waits for it.
+    async fn publishing_channel(&self) -> Result<MappedMutexGuard<'_, Channel>, ClientError> {
         let mut kept = self.publishing.lock().await;
-        if let Some(channel) = kept.as_ref().filter(|channel| channel.status().connected()) {
-            return Ok(channel.clone());
-        }
-        let channel = answer(|| "open a channel".to_owned(), async {
-            let channel = self.channel().await?;
-            channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            Ok(channel)
-        })
-        .await?;
-        *kept = Some(channel.clone());
-        Ok(channel)
+        let channel = match kept.take().filter(|channel| channel.status().connected()) {
+            Some(channel) => channel,
+            None => {
+                answer(|| "open a channel".to_owned(), async {
+                    let channel = self.channel().await?;
+                    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+                    Ok(channel)
+                })
+                .await?
+            }
+        };
+        Ok(MutexGuard::map(kept, |kept| kept.insert(channel)))
     }
 }
 

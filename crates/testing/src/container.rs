@@ -142,17 +142,28 @@ pub(super) async fn start(image: &str, recipe: &Recipe) -> Result<Container, Bro
 
 /// A container that somebody else has started, and removes.
 pub(super) async fn attach(name: String) -> Result<Container, BrokerError> {
+    let network = docker(&["container", "inspect", "--format", "{{.HostConfig.NetworkMode}}", &name], COMMAND).await?;
     let shown = docker(&["port", &name], COMMAND).await?;
-    Ok(Container { ports: mappings(&shown), name, _own: None })
+    Ok(Container { ports: reachable(&network, &shown), name, _own: None })
 }
 
-/// Reads lines such as `5672/tcp -> 127.0.0.1:32768`.
+/// The ports of the broker in somebody else's container, and those of 127.0.0.1 by which it can be reached. A container on the host's
+/// network publishes none: its ports are the host's.
+fn reachable(network: &str, shown: &str) -> HashMap<u16, u16> {
+    if network == "host" { [AMQP, MANAGEMENT].map(|port| (port, port)).into() } else { mappings(shown) }
+}
+
+/// Reads lines such as `5672/tcp -> 127.0.0.1:32768`. What is published on all addresses can be reached by 127.0.0.1 too.
 fn mappings(shown: &str) -> HashMap<u16, u16> {
-    let mapping = |line: &str| {
-        let (inside, outside) = line.split_once("/tcp -> 127.0.0.1:")?;
-        Some((inside.parse().ok()?, outside.trim().parse().ok()?))
-    };
-    shown.lines().filter_map(mapping).collect()
+    // The last one counts: Docker may give IPv6 another port than IPv4.
+    let addresses = ["[::]", "0.0.0.0", "127.0.0.1"];
+    addresses.iter().flat_map(|address| shown.lines().filter_map(move |line| mapping(line, address))).collect()
+}
+
+fn mapping(line: &str, address: &str) -> Option<(u16, u16)> {
+    let (inside, outside) = line.split_once("/tcp -> ")?;
+    let port = outside.trim().strip_prefix(address)?.strip_prefix(':')?;
+    Some((inside.parse().ok()?, port.parse().ok()?))
 }
 
 /// testcontainers ties a container and its Docker client to the runtime that created them, but a test's runtime ends with
@@ -223,6 +234,18 @@ fn explain(error: TestcontainersError) -> String {
 }
 
 impl Container {
+    /// The port of 127.0.0.1 for AMQP.
+    pub(super) fn amqp(&self) -> Result<u16, BrokerError> {
+        // 5672 itself might be the port of another broker.
+        self.ports.get(&AMQP).copied().ok_or_else(|| BrokerError::Command {
+            command: format!("docker port {}", self.name),
+            output: format!(
+                "it does not run, or its port {AMQP} is not published on 127.0.0.1; start it with --publish 127.0.0.1::{AMQP}, \
+                 or name the broker in REHOP_TEST_AMQP_URL"
+            ),
+        })
+    }
+
     /// `docker <action> <name>`, for example `restart`.
     pub(super) async fn control(&self, action: &[&str]) -> Result<(), BrokerError> {
         let mut args = action.to_vec();
@@ -262,12 +285,40 @@ pub(super) async fn rabbitmqctl(container: &str, args: &[&str], within: Duration
 
 #[cfg(test)]
 mod tests {
-    use super::{built_image, mappings};
+    use super::{Container, built_image, mappings, reachable};
 
     #[test]
     fn the_ports_of_a_running_container_are_read_from_what_docker_shows() {
         let shown = mappings("15672/tcp -> 127.0.0.1:32769\n5672/tcp -> 127.0.0.1:32768\n5672/udp -> 127.0.0.1:1\n");
         assert_eq!((shown.len(), shown.get(&5672), shown.get(&15672)), (2, Some(&32768), Some(&32769)));
+    }
+
+    #[test]
+    fn a_port_that_is_published_on_all_addresses_is_reached_by_127_0_0_1() {
+        for (shown, port) in [
+            ("5672/tcp -> 0.0.0.0:25672\n5672/tcp -> [::]:25672\n", Some(25672)),
+            ("5672/tcp -> [::]:2\n5672/tcp -> 0.0.0.0:1\n", Some(1)),
+            ("5672/tcp -> 0.0.0.0:1\n5672/tcp -> [::]:2\n", Some(1)),
+            ("5672/tcp -> 127.0.0.1:3\n5672/tcp -> 0.0.0.0:1\n", Some(3)),
+            ("5672/tcp -> [::]:2\n", Some(2)),
+            ("5672/tcp -> 10.0.0.5:4\n", None),
+        ] {
+            assert_eq!(mappings(shown).get(&5672).copied(), port, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_container_that_publishes_no_amqp_port_is_refused_unless_it_is_on_the_network_of_the_host() {
+        let amqp = |network: &str, shown: &str| {
+            Container { name: "rabbit".to_owned(), ports: reachable(network, shown), _own: None }.amqp()
+        };
+        assert_eq!(amqp("host", "").ok(), Some(5672));
+        assert_eq!(amqp("bridge", "5672/tcp -> 0.0.0.0:25672").ok(), Some(25672));
+        for shown in ["", "15672/tcp -> 127.0.0.1:1", "5672/tcp -> 10.0.0.5:4"] {
+            let error = amqp("bridge", shown).map_err(|error| error.to_string());
+            let says = |error: &String| ["rabbit", "5672", "REHOP_TEST_AMQP_URL"].iter().all(|it| error.contains(it));
+            assert!(error.as_ref().is_err_and(says), "{shown}: {error:?}");
+        }
     }
 
     #[test]

@@ -13,11 +13,13 @@ use super::error::BrokerError;
 use super::ports::Turn;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Many tests may change policies at a time.
+const TURN_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A client of a broker's management API, with which a test changes and inspects the broker.
 ///
 /// A request takes milliseconds, whereas [`rabbitmqctl`](crate::Broker::rabbitmqctl) starts an Erlang node of its own, which takes a
-/// second. Each method fails when no answer comes within 60 s.
+/// second. Each method fails when no answer comes within 60 s. Tests that change policies take turns, and wait 5 minutes for theirs at most.
 ///
 /// ```no_run
 /// use rehop_testing::{Broker, Namespace};
@@ -183,8 +185,8 @@ impl Management {
         if *method == Method::GET || !is_change {
             return Ok(None);
         }
-        let turn = timeout(ANSWER_TIMEOUT, Turn::wait(self.port)).await;
-        let held = || failure(method, path, format!("another test has been changing a policy for {ANSWER_TIMEOUT:?}"));
+        let turn = timeout(TURN_TIMEOUT, Turn::wait(self.port)).await;
+        let held = || failure(method, path, format!("other tests have been changing policies for {TURN_TIMEOUT:?}"));
         turn.unwrap_or_else(|_| Err(held())).map(Some)
     }
 

@@ -8,14 +8,14 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::{mpsc, watch},
     task::JoinHandle,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
@@ -427,17 +427,7 @@ async fn pass(
     let write = async {
         while let Some((due, bytes)) = held.recv().await {
             sleep_until(due).await;
-            going(&mut before_write, direction).await;
-            let rate = before_write.borrow().bytes_per_second;
-            // A slow connection transfers twenty pieces a second.
-            let piece = rate.map_or(bytes.len(), |rate| usize::try_from(rate / 20).unwrap_or(usize::MAX).max(1));
-            for piece in bytes.chunks(piece) {
-                to.write_all(piece).await?;
-                passed.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                if let Some(rate) = rate {
-                    sleep(Duration::from_secs_f64(piece.len() as f64 / rate as f64)).await;
-                }
-            }
+            write_pieces(&bytes, to, &mut before_write, direction, passed).await?;
         }
         // The close is passed on after the silence, and after everything that was held.
         going(&mut before_write, direction).await;
@@ -446,17 +436,74 @@ async fn pass(
     tokio::try_join!(read, write).map(drop)
 }
 
+/// Writes in pieces, as the flow is before each of them.
+async fn write_pieces(
+    bytes: &[u8],
+    to: &mut (impl AsyncWrite + Unpin),
+    flow: &mut watch::Receiver<Flow>,
+    direction: Direction,
+    passed: &AtomicU64,
+) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let rate = going(flow, direction).await.bytes_per_second;
+        // A slow connection transfers twenty pieces a second.
+        let piece = rate.map_or(usize::MAX, |rate| usize::try_from(rate / 20).unwrap_or(usize::MAX));
+        let (piece, after) = rest.split_at(piece.clamp(1, rest.len()));
+        to.write_all(piece).await?;
+        passed.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        rest = after;
+        if let Some(rate) = rate {
+            let lasts = Duration::from_secs_f64(piece.len() as f64 / rate as f64);
+            // A change of the flow counts at once.
+            let _ = timeout(lasts, flow.changed()).await;
+        }
+    }
+    Ok(())
+}
+
 /// Returns when the connection is to end.
 async fn told_to_end(end: &mut watch::Receiver<Option<End>>) -> End {
     end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or(End::Cut)
 }
 
-/// Returns when the connection is not silent in this direction.
-async fn going(flow: &mut watch::Receiver<Flow>, direction: Direction) {
+/// Returns the flow when the connection is not silent in this direction.
+async fn going(flow: &mut watch::Receiver<Flow>, direction: Direction) -> Flow {
     // The sender lives as long as the connection.
-    let _ = flow.wait_for(|flow| !flow.silent.towards(direction)).await;
+    flow.wait_for(|flow| !flow.silent.towards(direction)).await.map(|flow| *flow).unwrap_or_default()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, pin::pin, task::Poll};
+
+    use super::*;
+
+    /// Each change is seen at the next poll, however little of the time for a piece is over.
+    #[tokio::test]
+    async fn pieces_of_what_is_under_way_follow_each_change_of_rate_and_silence_at_once() {
+        const SIZE: u64 = 16 * 1024;
+        let limited = |bytes_per_second| Flow { bytes_per_second: Some(bytes_per_second), ..Flow::default() };
+        for direction in [Direction::ToBroker, Direction::ToClient] {
+            let (mut to, _from) = tokio::io::duplex(SIZE as usize);
+            let (changes, mut flow) = watch::channel(limited(1));
+            let (bytes, passed) = (vec![0_u8; SIZE as usize], AtomicU64::new(0));
+            let mut writing = pin!(write_pieces(&bytes, &mut to, &mut flow, direction, &passed));
+            let mut poll = async || {
+                let polled = poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await;
+                (polled.is_ready(), passed.load(Ordering::Relaxed))
+            };
+            assert_eq!(poll().await, (false, 1), "the first of one byte a second");
+            changes.send_replace(limited(200));
+            assert_eq!(poll().await, (false, 11), "the rate is raised");
+            changes.send_replace(Flow { silent: Silent::BOTH, ..Flow::default() });
+            assert_eq!(poll().await, (false, 11), "silent, and without a limit");
+            changes.send_replace(Flow::default());
+            assert_eq!(poll().await, (true, SIZE), "the rest");
+        }
+    }
 }

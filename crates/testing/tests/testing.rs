@@ -387,3 +387,24 @@ async fn if_something_does_not_happen_in_time_the_error_shows_what_was_seen_last
         eventually(Duration::from_millis(30), "an answer", async || std::future::pending::<bool>().await).await;
     assert!(hanging.is_err());
 }
+
+#[tokio::test]
+async fn messages_that_are_published_at_the_same_time_each_get_their_own_answer() -> Result {
+    let client = Broker::shared().await.client().await?;
+    let namespace = Namespace::new("at-once");
+    let (queue, nowhere) = (namespace.queue("in"), namespace.queue("nowhere"));
+    client.declare_queue(&queue, quorum()).await?;
+    let (to, queue, nowhere) = (&client, &queue, &nowhere);
+    let published = (0..40).map(|number| async move {
+        let is_routable = number % 2 == 0;
+        (is_routable, to.publish(Publish::to_queue(if is_routable { queue } else { nowhere })).await)
+    });
+    for (is_routable, result) in futures_util::future::join_all(published).await {
+        match result {
+            Ok(()) => assert!(is_routable),
+            Err(error) => assert!(!is_routable && matches!(error, ClientError::Unroutable { .. }), "{error}"),
+        }
+    }
+    client.delete_queue(queue).await?;
+    Ok(())
+}
