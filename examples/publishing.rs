@@ -36,13 +36,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Topology::of(&settings)?.declare(&settings).await?;
 
     let publisher = Publisher::connect(&settings).await?;
-    let now = SystemTime::now();
     let order = || Publish::to_queue("publishing.orders").json(&Order { id: 7 });
-    publisher.publish(order()?.deadline(now + Duration::from_secs(3600))).await?;
+    publisher.publish(order()?.deadline(SystemTime::now() + Duration::from_secs(3600))).await?;
     for message in [
+        order()?.deadline(SystemTime::now() - Duration::from_secs(60)),
         Publish::to_queue("nowhere"),
         Publish::to("no.such.exchange", "key"),
-        order()?.deadline(now - Duration::from_secs(60)),
     ] {
         if let Err(error) = publisher.publish(message).await {
             println!("error: {error}");

@@ -13,7 +13,7 @@ use rehop_testing::{Port, Publish};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use running::{SOON, check, check_with, client, command};
+use running::{SOON, check, check_with, client, command, tell};
 
 /// All examples in one file. Cargo builds them before this test.
 fn names() -> BTreeSet<String> {
@@ -55,15 +55,15 @@ async fn orders_ends_cleanly_at_a_signal_while_there_is_no_broker() {
     let nobody = tokio::net::TcpListener::bind(port.address()).await.unwrap();
     let url = format!("amqp://guest:guest@{}/%2f", port.address());
     let example = command("orders", &url).env("REHOP_BROKER__STARTUP_TIMEOUT", "10m").spawn().unwrap();
-    let pid = example.id().unwrap().to_string();
+    let pid = example.id().unwrap();
     // By its first try to connect it listens for signals. From then on nothing listens there.
     tokio::time::timeout(SOON, nobody.accept()).await.expect("the example connects").unwrap();
     drop(nobody);
-    let told = Command::new("sh").args(["-c", "kill -s TERM \"$0\"", &pid]).status().unwrap();
+    let told = tell("TERM", pid);
     let ended = tokio::time::timeout(SOON, example.wait_with_output()).await;
     let output = ended.expect("the example ends when it is told to").unwrap();
     let [printed, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    assert!(told.success() && output.status.success(), "{}: {errors}", output.status);
+    assert!(told && output.status.success(), "{}: {errors}", output.status);
     assert!(printed.starts_with("stopped cleanly: handled 0, "), "{printed}");
 }
 

@@ -11,7 +11,7 @@ use crate::lab::Lab;
 use crate::service::{Config, QueueConfig};
 
 /// The time limit for anything that should happen by itself.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(150);
 
 /// The services' user.
 const USER: &str = "service";

@@ -100,7 +100,7 @@ impl Verdict {
 
 /// The time limit of a case, so that the run cannot hang. The soak test takes its configured time and some minutes more.
 fn case_limit() -> Duration {
-    Duration::from_secs(900) + crate::cases::soak_lasts()
+    Duration::from_secs(1_800) + crate::cases::soak_lasts()
 }
 
 /// Runs these cases on one version. Most of them wait most of the time, so there are more at once than a machine has cores. Those that need

@@ -54,7 +54,8 @@ async fn a_node_that_dies_is_left_and_the_next_address_is_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_accepts_connections_and_answers_nothing_is_left() {
     let (mut fixture, one, other) = with_two_addresses("silent").await;
-    fixture.settings.broker.timeout = Duration::from_secs(1);
+    fixture.settings.broker.timeout = Duration::from_secs(5);
+    fixture.settings.broker.startup_timeout = SOON;
     one.pause();
     let (run, seen) = fixture.serve_noting(|_| (), Ok(())).await;
     fixture.publish("x").await;
@@ -137,11 +138,12 @@ async fn a_rotated_password_is_read_at_the_next_connect() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_file_that_is_missing_or_empty_is_an_error_at_once() {
     let mut fixture = Fixture::new("no-password").await;
+    fixture.settings.broker.startup_timeout = Duration::from_secs(600);
     let file = PasswordFile::new(&mut fixture);
     for what in ["No such file", "it is empty"] {
         let since = Instant::now();
         let error = start_error(&fixture).await;
-        assert!(since.elapsed() < Duration::from_secs(20), "the error does not wait for the startup timeout");
+        assert!(since.elapsed() < SOON, "the error does not wait for the startup timeout");
         assert!(matches!(&error, Error::PasswordFile { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains(what) && text.contains("broker.password_file"), "{text}");

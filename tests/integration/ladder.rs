@@ -168,10 +168,13 @@ async fn a_ladder_that_is_declared_elsewhere_is_only_checked() {
 async fn another_ladder_can_take_the_place_of_one_on_which_messages_wait() {
     let mut fixture = on_ladder("ladder-rung").await;
     fixture.retry().delays = millis([1_500]);
-    let (run, seen) = fixture.serve_noting(|_| (), Err(Failure::transient("no"))).await;
+    // The service stops while the handler runs, so it is gone when the wait ends.
+    let (run, started, gate) = fixture.serve_gated(0, Err(Failure::transient("no"))).await;
     fixture.publish("x").await;
-    seen.reaches(1).await;
-    assert_eq!(run.stop().await.waited, 1);
+    started.reaches(1).await;
+    let run = run.begin_stop();
+    gate.add_permits(1);
+    assert_eq!(run.ended().await.unwrap().waited, 1);
     fixture.settings.ladder.rung = Duration::from_millis(50);
     let (run, seen) = fixture.serve_noting(|message| message.attempt(), Ok(())).await;
     seen.reaches(1).await;

@@ -191,7 +191,7 @@ async fn a_queue_that_is_deleted_while_it_is_consumed_is_declared_and_consumed_a
 async fn what_waits_for_a_handler_when_its_queue_is_deleted_is_handled() {
     // On a busy broker the deletion may close the connection as well. Then what waits is never handled: the broker would deliver it again,
     // but its queue is gone.
-    for _ in 0..3 {
+    for _ in 0..10 {
         if attempts_around_a_deletion().await == 14 {
             return;
         }

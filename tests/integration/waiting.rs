@@ -126,10 +126,10 @@ async fn producers_can_give_the_deadline_in_a_header_of_another_name_and_as_text
 #[tokio::test(flavor = "multi_thread")]
 async fn expiration_and_timestamp_make_a_deadline_that_is_kept_over_hops() {
     let mut fixture = Fixture::new("expiration").await;
-    fixture.retry().delays = millis([100, 60_000]);
+    fixture.retry().delays = millis([100, 600_000]);
     let message = || {
         fixture.to_queue().properties(|it| {
-            it.expiration = Some("20000".to_owned());
+            it.expiration = Some("300000".to_owned());
             it.timestamp = Some(now_millis() as u64 / 1000);
         })
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rehop::settings::{ConsumeSettings, RetrySettings, Secret};
 use rehop::{Consumer, Failure, Message, Raw, Service, Settings, Status, Topology};
-use rehop_testing::{Broker, Client, Management, Namespace, Proxy, Publish, Received, eventually};
+use rehop_testing::{Broker, Client, ClientError, Management, Namespace, Proxy, Publish, Received, eventually};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -247,7 +247,10 @@ impl Fixture {
     pub(crate) async fn fill_parked(&self) {
         self.set_policy(&self.parked(), json!({ "max-length": 1, "overflow": "reject-publish" })).await;
         // A quorum queue accepts a few messages more than its limit.
-        let fills = async || self.client.publish(Publish::to_queue(self.parked()).body(Self::FILLS)).await.is_err();
+        let fills = async || {
+            let published = self.client.publish(Publish::to_queue(self.parked()).body(Self::FILLS)).await;
+            matches!(published, Err(ClientError::Refused { .. }))
+        };
         eventually(SOON, "the parked queue is full", fills).await.unwrap();
     }
 

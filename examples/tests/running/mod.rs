@@ -1,9 +1,10 @@
 //! Runs an example as its readers do, and checks what it prints.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rehop_testing::{Broker, Client};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 /// How long an example may take to print what is expected.
@@ -41,7 +42,7 @@ pub(crate) async fn check_with(
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
         .spawn()
         .unwrap();
-    let pid = example.id().unwrap().to_string();
+    let pid = example.id().unwrap();
     let (mut out, mut err) = (BufReader::new(example.stdout.take().unwrap()).lines(), example.stderr.take().unwrap());
     let errors = tokio::spawn(async move {
         let mut text = String::new();
@@ -55,7 +56,7 @@ pub(crate) async fn check_with(
         }
     };
     let in_time = tokio::time::timeout(SOON, async { tokio::join!(reading, done) }).await.is_ok();
-    let killed = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).status().unwrap();
+    let told = tell(signal, pid);
     let mut rest = Vec::new();
     let ending = async {
         while let Some(line) = out.next_line().await.unwrap() {
@@ -69,8 +70,19 @@ pub(crate) async fn check_with(
     expected.sort_unstable();
     printed.sort_unstable();
     assert_eq!(printed, expected, "in time: {in_time}; then {rest:?}; standard error:\n{errors}");
-    assert!(killed.success() && status.success(), "{status}: {errors}");
+    assert!(told && status.success(), "{status}: {errors}");
     assert!(rest.last().is_some_and(|line| line.starts_with(last)), "{rest:?} does not end with {last:?}");
+}
+
+/// Sends the signal, and returns whether the process was there to get it. Not by a process such as `kill`: on a busy machine, its start
+/// would take some of the time that a test has.
+pub(crate) fn tell(signal: &str, pid: u32) -> bool {
+    let signal = match signal {
+        "INT" => Signal::INT,
+        "TERM" => Signal::TERM,
+        other => panic!("no test sends {other}"),
+    };
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).is_ok()
 }
 
 /// An example, which is to use the broker at this address.

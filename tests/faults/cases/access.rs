@@ -162,7 +162,7 @@ async fn encrypted(ground: &Ground, authority: &Authority, mutual: bool) -> (Arc
     let mut lab = ground.lab_on("tls", broker.clone());
     lab.config.url = ground.url(broker.amqps_url().unwrap());
     lab.config.ca_file = file(&lab, "ca.pem", &authority.pem);
-    lab.config.startup = Duration::from_secs(5);
+    lab.config.startup = Duration::from_secs(10);
     lab.declare().await;
     lab.send(20, Does::Fail(1)).await;
     (broker, lab)

@@ -186,9 +186,9 @@ pub(crate) async fn are_checked(_: Ground) -> Account {
     }
     let mut books = right();
     books.write([entry(PARKED, 1002, Step::Started, 0), entry(HANDLED, 1002, Step::Succeeded, 0)]);
-    books.entry_of(HANDLED, Step::Started, 0).deadline = Some(1000 - 3600);
+    books.entry_of(HANDLED, Step::Started, 0).deadline = Some(1000 - 15_600);
     let said = books.account().complaint();
-    assert!(said.contains("3600 ms after its deadline"), "a late attempt is noticed: {said}");
+    assert!(said.contains("15600 ms after its deadline"), "a late attempt is noticed: {said}");
     books = right();
     books.write([entry(HANDLED, 1002, Step::Started, 0), entry(HANDLED, 1003, Step::Succeeded, 0)]);
     books.allowed = Allowed::losses(1, 1);

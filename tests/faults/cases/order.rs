@@ -265,7 +265,7 @@ async fn goes_on(lab: &Lab) {
 }
 
 /// Since 4.3 the broker waits a minute for the consumers of a dead node. If the active one is among them, nothing is delivered until then.
-const FAILOVER: Duration = Duration::from_secs(120);
+const FAILOVER: Duration = SOON;
 
 /// Two processes at two nodes of a cluster. The leader of the work queue is killed again and again; the first time it is also the node
 /// of the process that is active.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::Rng as _;
 use rehop::settings::WaitStrategy;
@@ -118,7 +118,7 @@ impl Busy {
         for _ in 0..loops {
             let over = over.clone();
             std::thread::spawn(move || {
-                while !over.load(Ordering::Relaxed) && begun.elapsed() < SOON {
+                while !over.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(60) {
                     std::hint::spin_loop();
                 }
             });

@@ -123,7 +123,7 @@ impl<'a> Stage<'a> {
         (lab.config.heartbeat, lab.config.answer) = (Duration::from_secs(60), SOON);
         lab.config.grace = Duration::from_secs(30);
         let work = lab.work_mut();
-        (work.concurrency, work.handler_timeout) = (HANDLERS as u16, 5 * SOON);
+        (work.concurrency, work.handler_timeout) = (HANDLERS as u16, 2 * SOON);
         work.immediate = u32::from(step == Step::Requeue);
         work.delays = vec![first_delay(step), 1100, 1200, LONGEST];
         lab.declare().await;
@@ -252,7 +252,7 @@ impl<'a> Stage<'a> {
         // The last of these queues comes more than a second after the first. A slower line would be cut by the broker, which gives the
         // opening of a connection ten seconds. On a busy machine the kill may come too late; then it is tried again.
         self.proxy.rate(400);
-        for _ in 0..3 {
+        for _ in 0..10 {
             for queue in [lab.stray(), lab.tier(first_delay(Step::Declare)), lab.tier(LONGEST)] {
                 self.client.delete_queue(&queue).await.unwrap();
             }

@@ -11,7 +11,7 @@ pub(crate) const CLOCKS: Millis = 2;
 /// How late an attempt may be, whatever the fault was. A dead letter that finds no leader is tried again after three minutes.
 const LATEST: Millis = 300_000;
 /// How long it may take from the check of the deadline to the handler's first line, on a busy machine.
-const STARTING: Millis = 3_000;
+const STARTING: Millis = 15_000;
 
 /// Compares what was found with what was expected.
 pub(crate) fn account(

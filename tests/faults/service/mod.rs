@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rehop::Message;
+use rustix::process::{Pid, kill_process};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -212,8 +213,9 @@ impl Service {
             assert!(begun.elapsed() < SOON, "the process listens for SIGTERM; its log is {}", self.log.display());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let told = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().await.unwrap();
-        assert!(told.success(), "the process is there to be told to stop; its log is {}", self.log.display());
+        let pid = Pid::from_raw(self.pid() as i32);
+        let told = pid.is_some_and(|pid| kill_process(pid, rustix::process::Signal::TERM).is_ok());
+        assert!(told, "the process is there to be told to stop; its log is {}", self.log.display());
     }
 
     /// Waits until it has ended, and returns whether it stopped cleanly.

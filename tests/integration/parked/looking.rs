@@ -41,8 +41,15 @@ async fn a_queue_whose_leader_is_slow_is_not_taken_for_empty() {
         let told = format!("{leader}, ok = sys:suspend(Leader), timer:apply_after(2000, sys, resume, [Leader]), ok.");
         broker.rabbitmqctl(&["eval", &told]).await.unwrap();
     };
-    stop_briefly().await;
-    assert_eq!(fixture.operator().depth().await.unwrap(), 3);
+    // The time of an answer tells such a leader, so a busy machine may deceive a look now and then. Without the check, each is deceived.
+    for tries in 1.. {
+        stop_briefly().await;
+        let depth = fixture.operator().depth().await.unwrap();
+        if depth == 3 {
+            break;
+        }
+        assert!(tries < 5, "each time it was taken for empty: {depth}");
+    }
     stop_briefly().await;
     assert_eq!(fixture.client.depth(&fixture.parked()).await.unwrap(), 3);
 }
@@ -63,20 +70,26 @@ async fn a_queue_whose_leader_is_silent_is_an_error_and_not_taken_for_empty() {
         broker.rabbitmqctl(&["eval", &told]).await.unwrap();
     };
     let operator = fixture.operator();
-    tell("suspend").await;
-    let (request, nothing) = (ReplayRequest::default(), Vec::<Result<Exported, ParkedError>>::new());
-    let ends = [
-        operator.depth().await.map(drop),
-        operator.list(&ListRequest::default()).await.map(drop),
-        operator.replay(&request, |_| {}, never()).await.map(drop),
-        operator.import(&ImportRequest::default(), nothing, never()).await.map(drop),
-    ];
-    tell("resume").await;
     let command = format!("`rabbitmq-queues quorum_status \"{}\"`", fixture.parked());
-    for ended in ends {
-        let error = ended.unwrap_err();
-        assert!(matches!(error, ParkedError::Broker(rehop::Error::Unavailable { .. })), "{error}");
-        assert!(error.to_string().contains(&command), "{error}");
+    let names_it = |ended: &Result<(), ParkedError>| match ended {
+        Err(error @ ParkedError::Broker(rehop::Error::Unavailable { .. })) => error.to_string().contains(&command),
+        _ => false,
+    };
+    // The time of an answer tells such a leader, so a busy machine may deceive a look now and then. Without the check, each is deceived.
+    for tries in 1.. {
+        tell("suspend").await;
+        let (request, nothing) = (ReplayRequest::default(), Vec::<Result<Exported, ParkedError>>::new());
+        let ends = [
+            operator.depth().await.map(drop),
+            operator.list(&ListRequest::default()).await.map(drop),
+            operator.replay(&request, |_| {}, never()).await.map(drop),
+            operator.import(&ImportRequest::default(), nothing, never()).await.map(drop),
+        ];
+        tell("resume").await;
+        if ends.iter().all(names_it) {
+            break;
+        }
+        assert!(tries < 5, "each time not all are errors that name it: {ends:?}");
     }
     fixture.has_depth(&fixture.parked(), 3).await;
 }

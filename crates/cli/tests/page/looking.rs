@@ -325,13 +325,18 @@ async fn the_front_page_says_that_leaders_do_not_answer_and_comes_in_time() {
         let told = format!("[sys:{what}(whereis(Name)) || Name <- [{}]].", names.join(","));
         broker.rabbitmqctl(&["eval", &told]).await.unwrap();
     };
-    tell("suspend").await;
-    let front = page.get("/", &cookie).await;
-    tell("resume").await;
-    assert!(front.body.contains("<span id=\"parked-0\">cannot be read</span>"), "{}", front.body);
-    let silent = front.body.matches("its leader does not answer").count();
-    // A busy machine may make another leader look silent, too.
-    assert!(silent >= 3, "{}", front.body);
+    // The time of an answer tells such a leader, so a busy machine may deceive a look now and then. Without the check, each is deceived.
+    for tries in 1.. {
+        tell("suspend").await;
+        let front = page.get("/", &cookie).await.body;
+        tell("resume").await;
+        let silent = front.matches("its leader does not answer").count();
+        // A busy machine may make another leader look silent, too.
+        if front.contains("<span id=\"parked-0\">cannot be read</span>") && silent >= 3 {
+            break;
+        }
+        assert!(tries < 5, "{front}");
+    }
     let works_again = async || {
         let front = page.get("/", &cookie).await.body;
         Ok::<_, String>(front.contains("<span id=\"parked-0\">3</span>"))

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rehop::Settings;
 use rehop_testing::eventually;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
@@ -133,9 +134,7 @@ impl Tool {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.id().to_string();
-        let kill = std::process::Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &pid]).status().unwrap();
-        assert!(kill.success());
+        send_signal(name, self.id());
     }
 
     pub(crate) async fn finished(mut self) -> Finished {
@@ -151,6 +150,17 @@ impl Tool {
         assert_eq!(finished.out.lines().count(), 1, "{}", finished.out);
         finished
     }
+}
+
+/// Not by a process such as `kill`: on a busy machine, its start would take some of the time that a test has.
+pub(crate) fn send_signal(name: &str, pid: u32) {
+    let signal = match name {
+        "INT" => Signal::INT,
+        "TERM" => Signal::TERM,
+        "KILL" => Signal::KILL,
+        other => panic!("no test sends {other}"),
+    };
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
 /// What a process writes, line by line.

@@ -18,8 +18,8 @@ pub(crate) async fn while_it_counts(ground: Ground) -> Account {
     let lab = lab(&ground, "op-counts").await;
     lab.park(MESSAGES, Does::Succeed).await;
     let (client, proxy) = (lab.client().await, Proxy::start(&lab.admin_url).await.unwrap());
-    // The messages are on their way for seconds.
-    proxy.rate(10_000);
+    // The messages are on their way for about a minute, and none comes so late that the queue is looked at again.
+    proxy.rate(2_000);
     let action = Action::Replay(Manner { expect: Some(MESSAGES as u64), ..Manner::default() });
     let operator = lab.operator_with(&lab.behind(&proxy), &action);
     // More than its first subscription holds.

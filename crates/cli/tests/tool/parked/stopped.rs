@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::message;
 use crate::folder::Folder;
-use crate::process::{Finished, Tool, variables};
+use crate::process::{Finished, Tool, send_signal, variables};
 use crate::support::{Fixture, SOON};
 
 const SAYS: &str = "stopped: it was told to stop; every message that it looked at is back in its place";
@@ -49,7 +49,7 @@ async fn a_signal_stops_a_look_and_each_message_returns_to_its_place() {
 /// An edit of a message, while its editor is open.
 struct Editing {
     tool: Tool,
-    editor: String,
+    editor: u32,
     /// The file that is edited.
     file: PathBuf,
 }
@@ -69,14 +69,14 @@ impl Editing {
         let opened = fs::read_to_string(opened).unwrap();
         let (editor, file) = opened.trim().split_once(' ').unwrap();
         assert!(Path::new(file).exists());
-        Self { tool, editor: editor.to_owned(), file: PathBuf::from(file) }
+        Self { tool, editor: editor.parse().unwrap(), file: PathBuf::from(file) }
     }
 
     /// A terminal sends Ctrl-C to both.
     async fn interrupt(&self) {
         self.tool.signal("INT");
         self.tool.logs("a second signal stops immediately").await;
-        assert!(std::process::Command::new("kill").args(["-s", "INT", &self.editor]).status().unwrap().success());
+        send_signal("INT", self.editor);
     }
 }
 
