@@ -37,6 +37,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .consumer("graceful_stop.orders", handle)
         .with_graceful_shutdown(shutdown)
         .await?;
-    println!("{summary}"); // order 8 is back in the queue, which 3.10 and 4.0 count as a delivery, and 4.3 does not
+    println!("{summary}"); // order 8 is back in the queue; 3.10 and 4.0 count that as a delivery, and 4.3 does not
     Ok(())
 }

@@ -103,8 +103,8 @@ impl<T> Message<T> {
         self.delivery.ledger.deadline
     }
 
-    /// When the delivery before the first wait was seen. Until a message has waited, this is its last delivery, because only copies carry
-    /// this time. With strategy `in-process` it is the first delivery since a crash, with `native` the last one.
+    /// When the delivery before the first wait was seen. Until a message has waited, and always with strategy `native`, this is the present
+    /// delivery, because only copies carry the time. With `in-process` it is the first delivery since a crash.
     pub fn first_seen(&self) -> Timestamp {
         self.delivery.ledger.first_seen
     }

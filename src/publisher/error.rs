@@ -46,10 +46,10 @@ pub enum PublishError {
         /// When the message was to be sent.
         now: Timestamp,
     },
-    /// A header is not a finite number: the broker closes the connection over it, and with it whatever else is being published (4.3).
-    #[error("the header {header:?} has a number that is not finite; send it as a text")]
+    /// A header has a number that is not finite. The broker would close the connection, and other messages under way would fail (4.3).
+    #[error("the header {header:?} has a number that is not finite; send it as text")]
     NotFinite {
-        /// The header, or the table or list that contains the number.
+        /// The header's name. The number may be in its table or list.
         header: String,
     },
     /// A name or property of the message is longer than AMQP allows.

@@ -12,7 +12,7 @@ use super::error::PublishError;
 use crate::message::HeaderValue;
 use crate::random::random;
 use crate::timestamp::Timestamp;
-use crate::wire::names::is_trace_context;
+use crate::wire::names::{TRACEPARENT, is_trace_context};
 use crate::wire::{Room, properties_size};
 
 /// A message to publish: where to, a body, and properties.
@@ -151,7 +151,7 @@ impl Publish {
         self
     }
 
-    /// A header. If there is a current trace context, it replaces what is set here. A number has to be finite.
+    /// A header. `traceparent`, `tracestate` and `baggage` are replaced if there is a current trace context. Numbers must be finite.
     pub fn header<'a>(mut self, name: impl Into<String>, value: impl Into<HeaderValue<'a>>) -> Self {
         self.headers.insert(name.into(), value.into().to_amqp());
         self
@@ -185,8 +185,8 @@ impl Publish {
             return Err(PublishError::Expired { deadline, now });
         }
         let mut headers = self.headers;
-        if !trace.is_empty() {
-            // What a handler forwards must not be mixed with the current context.
+        if trace.iter().any(|(name, _)| *name == TRACEPARENT) {
+            // A forwarded trace context must not be mixed with the current one.
             headers.retain(|name, _| !is_trace_context(name));
         }
         if let Some((name, _)) = headers.iter().find(|(_, value)| !is_finite(value)) {
@@ -313,10 +313,10 @@ mod tests {
         check(message().message_id(&long), "the message id has 256 bytes, and may have 255");
         check(message().reply_to(&long), "the queue to reply to has 256 bytes, and may have 255");
         check(message().header(&long, ""), "a header's name has 256 bytes, and may have 255");
-        for infinite in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let nested = HeaderValue::Table(vec![("b", HeaderValue::List(vec![1.into(), infinite.into()]))]);
-            for message in [message().header("a", infinite), message().header("a", nested)] {
-                check(message, "the header \"a\" has a number that is not finite; send it as a text");
+        for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let nested = HeaderValue::Table(vec![("b", HeaderValue::List(vec![1.into(), number.into()]))]);
+            for message in [message().header("a", number), message().header("a", nested)] {
+                check(message, "the header \"a\" has a number that is not finite; send it as text");
             }
         }
         let large = || message().header("h", &*"x".repeat(200_000));

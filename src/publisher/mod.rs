@@ -24,11 +24,12 @@ use crate::broker::connection::{Link, unblocked};
 use crate::clock;
 use crate::error::Error;
 use crate::lock::lock;
-use crate::settings::{Settings, address};
+use crate::settings::Settings;
+use crate::settings::address::{self, Server};
 use crate::telemetry::metrics::{Instruments, PublisherMetrics};
 use crate::telemetry::producer::PublishSpan;
 
-/// How many messages are under way at a time, each on a channel of its own, if the broker allows so many channels. Further ones wait.
+/// How many messages are under way at a time, each on a channel of its own; fewer if the broker allows fewer channels. Further ones wait.
 const MAX_CHANNELS: usize = 64;
 
 /// How long lapin may take after an alarm to send what has waited for its end.
@@ -72,10 +73,10 @@ impl Drop for Call<'_> {
 ///
 /// A message is persistent and has an id, and it carries the current trace context. [`publish`](Self::publish) returns when the
 /// broker has confirmed it. A lost connection is opened again for the next message. For throughput, publish concurrently: up to
-/// 64 messages are under way at a time, or as many as the broker allows channels.
+/// 64 messages are under way at a time, or fewer if the broker allows fewer channels.
 ///
-/// An exchange of the delayed-message plugin is not supported: it returns each message at once, which is then [unroutable](PublishError::Unroutable),
-/// and delivers it later all the same.
+/// Exchanges of the delayed-message plugin are not supported: they return each message at once, so [`publish`](Self::publish) fails with
+/// [`PublishError::Unroutable`], although the message is delivered later.
 ///
 /// ```no_run
 /// use std::time::{Duration, SystemTime};
@@ -95,12 +96,12 @@ pub struct Publisher(Arc<Inner>);
 
 struct Inner {
     link: Link,
-    /// Host and port, for spans, if there is one address.
-    server: Option<(String, u16)>,
+    server: Option<Server>,
     expiry_header: String,
     metrics: PublisherMetrics,
     /// One for each channel on which a message is under way, also after its caller has given up.
     slots: Arc<Semaphore>,
+    /// How many slots there are.
     max_channels: usize,
     /// Channels on which nothing is under way.
     idle: Mutex<Vec<OpenChannel>>,
@@ -122,8 +123,7 @@ impl Publisher {
     pub async fn connect(settings: &Settings) -> Result<Self, Error> {
         let settings = settings.resolve()?.settings;
         let link = Link::new(format!("{} publisher", settings.namespace), settings.broker.clone());
-        let allowed = usize::from(link.start().await?.channel_max()).max(1);
-        let max_channels = MAX_CHANNELS.min(allowed);
+        let max_channels = MAX_CHANNELS.min(link.start().await?.channel_max().into());
         Ok(Self(Arc::new(Inner {
             link,
             server: address::server(&settings.broker),
@@ -201,8 +201,8 @@ impl Publisher {
         // A channel is used again only after its message is confirmed or refused. Until then a return could still come on it.
         // In a task that keeps the slot, because this future may be dropped, and a dropped channel is closed: lapin would send the close
         // before the message, which may still wait for the end of an alarm, and the broker would then close the whole connection.
+        let inner = self.0.clone();
         let publishing = tokio::spawn(async move {
-            let _slot = slot;
             let publishing = open.channel.publish(exchange, routing_key, &body, properties, true);
             let given_up = async {
                 tokio::time::sleep(limit).await;
@@ -214,20 +214,19 @@ impl Publisher {
                 result = publishing => result,
                 () = given_up => return None,
             };
-            Some((open, result))
+            if result.is_ok() {
+                inner.keep(open);
+            }
+            // Only now, because whoever waits for the slot takes this channel.
+            drop(slot);
+            Some(result)
         });
-        let (open, result) = match timeout(limit, publishing).await {
+        let result = match timeout(limit, publishing).await {
             Ok(Ok(Some(published))) => published,
             Ok(Err(ended)) => return Err(Error::Lost { what, problem: ended.to_string().into() }.into()),
             Ok(Ok(None)) | Err(_) => return Err(Error::Timeout { what, limit }.into()),
         };
-        let confirmation = result.map_err(|error| PublishError::of_operation(&to, &what, &error))?;
-        let mut idle = lock(&self.0.idle);
-        if self.0.link.is_current(&open.connection) {
-            idle.push(open);
-        }
-        drop(idle);
-        match confirmation {
+        match result.map_err(|error| PublishError::of_operation(&to, &what, &error))? {
             Confirmation::Ack(None) => Ok(()),
             Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => Err(PublishError::unroutable(&to, &key)),
             // The channel confirms, so the last of these does not occur.
@@ -258,6 +257,16 @@ impl Publisher {
         let mut idle = lock(&self.0.idle);
         idle.retain(|open| open.channel.is_open());
         idle.pop()
+    }
+}
+
+impl Inner {
+    /// Nothing is under way on the channel any more.
+    fn keep(&self, open: OpenChannel) {
+        let mut idle = lock(&self.idle);
+        if self.link.is_current(&open.connection) {
+            idle.push(open);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Ledger {
     /// How often the broker has given the message back since it was last published. `None`: at least once, on a queue that does
     /// not count, as classic queues do not. Then nothing would bound immediate attempts, so there are none.
     pub(crate) redeliveries: Option<u32>,
-    /// When the chain's first delivery was seen.
+    /// When the delivery before the first wait was seen; until a message has waited, the present one.
     pub(crate) first_seen: Timestamp,
     /// When the first failure that led to a wait happened.
     pub(crate) first_failed: Option<Timestamp>,

@@ -4,6 +4,9 @@ use lapin::uri::{AMQPAuthority, AMQPScheme, AMQPUri};
 
 use super::{BrokerSettings, DEFAULT_URL};
 
+/// The largest `frame_max` that is negotiated. lapin allocates 64 times as much for each connection, and 0 would mean frames of any size (4.12).
+pub(crate) const MAX_FRAME: u32 = 1024 * 1024;
+
 /// A URL that cannot be used. Neither part quotes it.
 pub struct InvalidUrl {
     pub(crate) key: String,
@@ -16,8 +19,11 @@ pub(crate) fn shown(uri: &AMQPUri) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Host and port, for spans. `None` if there are several addresses, because the one in use may change under a span.
-pub(crate) fn server(broker: &BrokerSettings) -> Option<(String, u16)> {
+/// Host and port of the broker, for spans.
+pub(crate) type Server = (String, u16);
+
+/// `None` if there are several addresses, because the one in use may change under a span.
+pub(crate) fn server(broker: &BrokerSettings) -> Option<Server> {
     match &uris(broker).unwrap_or_default()[..] {
         [uri] => Some((uri.authority.host.clone(), uri.authority.port)),
         _ => None,
@@ -55,6 +61,7 @@ fn uri(broker: &BrokerSettings, url: &str, key: String) -> Result<AMQPUri, Inval
     if let Some(address) = ipv6(url) {
         address.clone_into(&mut uri.authority.host);
     }
+    uri.query.frame_max = uri.query.frame_max.map(|size| size.min(MAX_FRAME));
     uri.query.heartbeat = Some(u16::try_from(broker.heartbeat.as_secs()).unwrap_or(u16::MAX));
     Ok(uri)
 }
@@ -72,14 +79,12 @@ mod tests {
     use super::*;
     use crate::settings::Secret;
 
-    fn parsed(url: &str) -> AMQPUri {
-        let broker = BrokerSettings { url: Secret::from(url), ..BrokerSettings::default() };
-        let Ok(uris) = uris(&broker) else { panic!("{url}") };
-        uris.into_iter().next().unwrap()
+    fn broker(urls: &[&str]) -> BrokerSettings {
+        BrokerSettings { urls: urls.iter().map(|url| Secret::from(*url)).collect(), ..BrokerSettings::default() }
     }
 
     #[test]
-    fn a_host_is_what_the_url_says_also_if_it_is_an_ipv6_address() {
+    fn the_host_is_the_one_in_the_url_also_if_it_is_an_ipv6_address() {
         for (url, host, address) in [
             ("amqp://rabbit", "rabbit", "rabbit:5672"),
             ("amqp://10.0.0.5:5673/%2f", "10.0.0.5", "10.0.0.5:5673"),
@@ -89,22 +94,27 @@ mod tests {
             ("amqp://rabbit/[::1]", "rabbit", "rabbit:5672"),
             ("amqp://me:[::1]@rabbit?x=@[::1]", "rabbit", "rabbit:5672"),
         ] {
-            let uri = parsed(url);
-            assert_eq!((uri.authority.host.as_str(), shown(&uri).as_str()), (host, address), "{url}");
+            let Ok(uris) = uris(&broker(&[url])) else { panic!("{url}") };
+            assert_eq!((uris[0].authority.host.as_str(), shown(&uris[0]).as_str()), (host, address), "{url}");
         }
         for wrong in ["amqp://[2001:db8::5", "amqp://[::1]x/", "amqp://[localhost]"] {
-            let broker = BrokerSettings { url: Secret::from(wrong), ..BrokerSettings::default() };
-            assert!(uris(&broker).is_err(), "{wrong}");
+            assert!(uris(&broker(&[wrong])).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_url_asks_for_frames_of_one_mib_at_most() {
+        for (query, expected) in
+            [("", None), ("?frame_max=4096", Some(4096)), ("?frame_max=4294967295", Some(MAX_FRAME))]
+        {
+            let Ok(uris) = uris(&broker(&[&format!("amqp://rabbit/%2f{query}")])) else { panic!("{query}") };
+            assert_eq!(uris[0].query.frame_max, expected, "{query}");
         }
     }
 
     #[test]
     fn spans_name_the_server_only_if_there_is_one_address() {
-        let urls = |urls: &[&str]| BrokerSettings {
-            urls: urls.iter().map(|url| Secret::from(*url)).collect(),
-            ..BrokerSettings::default()
-        };
-        assert_eq!(server(&urls(&["amqp://one:1"])), Some(("one".to_owned(), 1)));
-        assert_eq!(server(&urls(&["amqp://one", "amqp://two"])), None);
+        assert_eq!(server(&broker(&["amqp://one:1"])), Some(("one".to_owned(), 1)));
+        assert_eq!(server(&broker(&["amqp://one", "amqp://two"])), None);
     }
 }

@@ -213,18 +213,21 @@ impl Loader {
 /// which no failure has.
 fn refuse_classes_that_lose_their_case(environment: &Env) -> Result<(), SettingsError> {
     const TABLE: &str = "retry.errors.";
-    // The variable is named as it is written.
-    let names = environment.clone().lowercase(false);
-    let loses_case = |name: &str| name.get(TABLE.len()..).is_some_and(|class| class.chars().any(char::is_uppercase));
-    let mut classes = names.iter().filter(|(name, _)| name.starts_with(TABLE));
-    let Some((name, _)) = classes.find(|(name, _)| loses_case(name.as_str())) else { return Ok(()) };
-    let problem = "the name of a variable loses its case, so it cannot hold this class; set all classes in one variable, such as \
-                   REHOP_RETRY__ERRORS='{ParseIntError=\"permanent\"}'";
-    Err(SettingsError::Invalid {
-        key: format!("{TABLE}{}", &name.as_str()[TABLE.len()..]),
-        from: Some(format!("{PREFIX}{}", name.as_str().replace('.', "__"))),
-        problem: problem.to_owned(),
-    })
+    // The error names the variable as it is written.
+    for (name, _) in environment.clone().lowercase(false).iter() {
+        let Some(class) = name.starts_with(TABLE).then(|| &name.as_str()[TABLE.len()..]) else { continue };
+        // In capitals alone, as variables usually are, it is taken for a class without any.
+        if class.contains(char::is_uppercase) && class.contains(char::is_lowercase) {
+            let problem = "the name of a variable loses its case, so it cannot hold this class; set all classes in one variable, such as \
+                           REHOP_RETRY__ERRORS='{ParseIntError=\"permanent\"}'";
+            return Err(SettingsError::Invalid {
+                key: format!("{TABLE}{class}"),
+                from: Some(format!("{PREFIX}{}", name.as_str().replace('.', "__"))),
+                problem: problem.to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// A variable that chooses a layer; an empty one counts as unset.

@@ -106,9 +106,9 @@ pub enum TopologyMode {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct BrokerSettings {
-    /// `amqp://` or `amqps://` user:password@host:port/vhost, percent-encoded. Default `amqp://guest:guest@127.0.0.1:5672/%2f`. In the
-    /// query of this and of `urls`, `frame_max` (at most 1 MiB), `channel_max` and `auth_mechanism` count; `heartbeat` and
-    /// `connection_timeout` do not, because `broker.heartbeat` and `broker.timeout` are used.
+    /// `amqp://` or `amqps://` user:password@host:port/vhost, percent-encoded. Default `amqp://guest:guest@127.0.0.1:5672/%2f`. Of the
+    /// query, here and in `urls`, rehop uses `frame_max` (bytes, at most 1 MiB), `channel_max` and `auth_mechanism`; `broker.heartbeat`
+    /// and `broker.timeout` take the place of `heartbeat` and `connection_timeout`.
     #[serde(deserialize_with = "values::secret", serialize_with = "values::masked_url")]
     pub url: Secret,
     /// The addresses of several nodes of one cluster, in place of `url`. They are tried in turn, starting with the one that

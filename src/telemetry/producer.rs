@@ -7,6 +7,7 @@ use opentelemetry::{Context, KeyValue, global};
 
 use super::{names, propagation, spans};
 use crate::clock;
+use crate::settings::address::Server;
 
 /// From the call until the confirm. It ends when it is dropped.
 pub(crate) struct PublishSpan {
@@ -15,8 +16,8 @@ pub(crate) struct PublishSpan {
 }
 
 impl PublishSpan {
-    /// A child of the current span. `server`: host and port, if there is one address.
-    pub(crate) fn start(exchange: &str, routing_key: &str, message_id: &str, server: Option<&(String, u16)>) -> Self {
+    /// A child of the current span.
+    pub(crate) fn start(exchange: &str, routing_key: &str, message_id: &str, server: Option<&Server>) -> Self {
         let (template, destination) = if exchange.is_empty() {
             (routing_key, routing_key.to_owned())
         } else {

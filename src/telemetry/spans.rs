@@ -18,6 +18,7 @@ use crate::message::Delivery;
 use crate::retry::decision::Reason;
 use crate::retry::ledger::{MAX_MESSAGE_BYTES, cut};
 use crate::retry::outcome::Outcome;
+use crate::settings::address::Server;
 use crate::timestamp::Timestamp;
 use crate::wait::Path;
 use crate::wait::ladder::legs;
@@ -44,18 +45,15 @@ pub(crate) struct CameBack {
     pub(crate) limit: Option<u32>,
 }
 
-/// Host and port of the broker, if they are known.
-pub(super) fn server_attributes(server: Option<&(String, u16)>) -> impl Iterator<Item = KeyValue> {
-    let attributes = server.map(|(address, port)| {
-        let address = KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(address.as_str()));
-        [address, KeyValue::new(names::SERVER_PORT, i64::from(*port))]
-    });
-    attributes.into_iter().flatten()
+pub(super) fn server_attributes(server: Option<&Server>) -> impl Iterator<Item = KeyValue> {
+    server.into_iter().flat_map(|(host, port)| {
+        let host = KeyValue::new(names::SERVER_ADDRESS, Arc::<str>::from(host.as_str()));
+        [host, KeyValue::new(names::SERVER_PORT, i64::from(*port))]
+    })
 }
 
 impl QueueTracer {
-    /// `server`: host and port, if there is one address.
-    pub(crate) fn new(queue: &str, server: Option<&(String, u16)>, max_attempts: u32, max_age: Duration) -> Self {
+    pub(crate) fn new(queue: &str, server: Option<&Server>, max_attempts: u32, max_age: Duration) -> Self {
         let mut common = vec![
             KeyValue::new(names::SYSTEM, names::RABBITMQ),
             KeyValue::new(names::DESTINATION_TEMPLATE, Arc::<str>::from(queue)),

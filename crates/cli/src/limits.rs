@@ -3,7 +3,7 @@
 use rehop::Settings;
 use rehop_operator::doctor::{Finding, harm_of_looking};
 
-/// Warns if a look at these queues does harm, by an argument or a policy. Only the management API shows policies.
+/// Warns if an argument or a policy makes a look at these queues harmful. Only the management API shows policies.
 pub(super) async fn warn(settings: &Settings, queues: &[String]) {
     for queue in queues {
         match harm_of_looking(settings, queue).await {

@@ -30,7 +30,7 @@ const FILTERS: [&str; 15] = [
 ];
 
 /// Fields whose texts are taken as they are, also with spaces around them.
-const EXACT: [&str; 7] = ["reason", "class", "error_is", "destination", "key", "chain", "run"];
+const EXACT: [&str; 6] = ["reason", "class", "error_is", "destination", "key", "chain"];
 
 /// A field that says that there is none takes the place of the one that says which. An empty field would be a missing one.
 const NONE: [(&str, &str); 3] = [("class", "no_class"), ("error_is", "no_error"), ("destination", "no_destination")];

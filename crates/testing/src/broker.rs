@@ -367,7 +367,7 @@ async fn on_private_node(server: Server, recipe: &Recipe) -> Result<Broker, Brok
 }
 
 async fn started(kind: Kind, amqp: u16, amqps: Option<u16>, management: Option<u16>) -> Result<Broker, BrokerError> {
-    // Somebody else's container may not publish its own.
+    // A container that somebody else has started may not publish its management port.
     let management_url = management
         .map(|port| format!("http://guest:guest@127.0.0.1:{port}"))
         .or_else(|| variable("REHOP_TEST_MANAGEMENT_URL"));

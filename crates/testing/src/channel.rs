@@ -9,7 +9,7 @@ use lapin::{Channel, Connection, ErrorKind};
 
 /// A quorum queue whose leader does not answer within 250 ms is said to have no message and no consumer (3.10, 4.0 and 4.3).
 const DOUBTFUL: Duration = Duration::from_millis(200);
-/// How long an empty queue is doubted. A call of the client has 30 s.
+/// How long an empty queue is doubted. It is less than the 30 s that a call of the client has.
 const DOUBTED_FOR: Duration = Duration::from_secs(20);
 
 /// Opens a channel.

@@ -12,7 +12,7 @@ use lapin::{
 };
 use serde_json::{Map, Value};
 use tokio::{
-    sync::{MappedMutexGuard, Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard},
     time::{Instant, timeout},
 };
 
@@ -258,7 +258,8 @@ impl Client {
     /// # Errors
     /// When the broker refuses one; those before it may be in their queues.
     pub async fn publish_many(&self, messages: impl IntoIterator<Item = Publish>) -> Result<usize, ClientError> {
-        let channel = self.publishing_channel().await?;
+        let publishing = self.publishing_channel().await?;
+        let channel = &publishing.channel;
         let mut messages = messages.into_iter();
         let mut published = 0;
         loop {
@@ -271,6 +272,7 @@ impl Client {
                 unconfirmed.push((answer(|| "publish".to_owned(), sent).await?, message.exchange, message.routing_key));
             }
             if unconfirmed.is_empty() {
+                publishing.keep();
                 return Ok(published);
             }
             for (confirm, exchange, routing_key) in unconfirmed {
@@ -289,12 +291,14 @@ impl Client {
         properties: BasicProperties,
         mandatory: bool,
     ) -> Result<(), ClientError> {
-        let channel = self.publishing_channel().await?;
+        let publishing = self.publishing_channel().await?;
         let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
         let (to, key) = (short(exchange)?, short(routing_key)?);
         let what = || format!("publish to exchange '{exchange}' with routing key '{routing_key}'");
-        let confirm = answer(what, channel.basic_publish(to, key, options, body, properties)).await?;
-        outcome(answer(what, confirm).await?, exchange, routing_key)
+        let confirm = answer(what, publishing.channel.basic_publish(to, key, options, body, properties)).await?;
+        let confirmation = answer(what, confirm).await?;
+        publishing.keep();
+        outcome(confirmation, exchange, routing_key)
     }
 
     /// Takes the message at the head of the queue, if there is one.
@@ -431,10 +435,10 @@ impl Client {
         open_channel(&connection).await
     }
 
-    /// The channel with confirms, or a new one if an error has closed it. It is to be kept until all confirms have come: lapin (4.12)
-    /// gives a returned message to the next confirm, whoever waits for it.
-    async fn publishing_channel(&self) -> Result<MappedMutexGuard<'_, Channel>, ClientError> {
-        let mut kept = self.publishing.lock().await;
+    /// The channel with confirms, or a new one if an error has closed it.
+    async fn publishing_channel(&self) -> Result<Publishing<'_>, ClientError> {
+        let what = || "publish after others".to_owned();
+        let mut kept = answer(what, async { Ok(self.publishing.lock().await) }).await?;
         let channel = match kept.take().filter(|channel| channel.status().connected()) {
             Some(channel) => channel,
             None => {
@@ -446,7 +450,21 @@ impl Client {
                 .await?
             }
         };
-        Ok(MutexGuard::map(kept, |kept| kept.insert(channel)))
+        Ok(Publishing { kept, channel })
+    }
+}
+
+/// A channel with confirms. Nobody else publishes on it before all confirms have come: lapin (4.12) gives a returned message to the next
+/// confirm, whoever waits for it.
+struct Publishing<'a> {
+    kept: MutexGuard<'a, Option<Channel>>,
+    channel: Channel,
+}
+
+impl Publishing<'_> {
+    /// All confirms have come. Otherwise the channel is closed when this is dropped.
+    fn keep(mut self) {
+        *self.kept = Some(self.channel);
     }
 }
 

@@ -19,7 +19,8 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(300);
 /// A client of a broker's management API, with which a test changes and inspects the broker.
 ///
 /// A request takes milliseconds, whereas [`rabbitmqctl`](crate::Broker::rabbitmqctl) starts an Erlang node of its own, which takes a
-/// second. Each method fails when no answer comes within 60 s. Tests that change policies take turns, and wait 5 minutes for theirs at most.
+/// second. Each method fails when no answer comes within 60 s. Tests that change policies take turns, and each waits at most 5 minutes
+/// for its turn.
 ///
 /// ```no_run
 /// use rehop_testing::{Broker, Namespace};

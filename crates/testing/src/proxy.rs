@@ -436,7 +436,7 @@ async fn pass(
     tokio::try_join!(read, write).map(drop)
 }
 
-/// Writes in pieces, as the flow is before each of them.
+/// Writes in pieces, each at the rate that holds when it begins.
 async fn write_pieces(
     bytes: &[u8],
     to: &mut (impl AsyncWrite + Unpin),
@@ -455,8 +455,9 @@ async fn write_pieces(
         rest = after;
         if let Some(rate) = rate {
             let lasts = Duration::from_secs_f64(piece.len() as f64 / rate as f64);
-            // A change of the flow counts at once.
-            let _ = timeout(lasts, flow.changed()).await;
+            // A change counts at once.
+            let changes = flow.wait_for(|now| now.bytes_per_second != Some(rate) || now.silent.towards(direction));
+            let _ = timeout(lasts, changes).await;
         }
     }
     Ok(())
@@ -467,7 +468,7 @@ async fn told_to_end(end: &mut watch::Receiver<Option<End>>) -> End {
     end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or(End::Cut)
 }
 
-/// Returns the flow when the connection is not silent in this direction.
+/// Waits until the connection is not silent in this direction, and returns its flow.
 async fn going(flow: &mut watch::Receiver<Flow>, direction: Direction) -> Flow {
     // The sender lives as long as the connection.
     flow.wait_for(|flow| !flow.silent.towards(direction)).await.map(|flow| *flow).unwrap_or_default()

@@ -6,11 +6,9 @@ use super::addressed_method::AddressedMethod;
 use super::content_header::ContentHeader;
 use super::frames::{Rewrite, payload, put_frame};
 use super::originals::{HEADERS, Originals};
+use crate::settings::address::MAX_FRAME;
 use crate::wire::encoding::{Reader, put_short};
 use crate::wire::stand_in::stand_in;
-
-/// The largest `frame_max` that is negotiated. lapin allocates 64 times as much for each connection, and 0 would mean frames of any size (4.12).
-const MAX_FRAME: u32 = 1024 * 1024;
 
 const CONNECTION_TUNE: [u8; 4] = [0, 10, 0, 30];
 const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
@@ -69,7 +67,7 @@ fn with_readable_text(payload: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What the broker proposes for the connection, if it allows frames that are too large, with the largest that is negotiated.
+/// A `connection.tune` with [`MAX_FRAME`], if the broker proposes larger frames or no limit.
 fn with_bounded_frames(payload: &[u8]) -> Option<Vec<u8>> {
     let mut reader = Reader(payload);
     let (method, channel_max): ([u8; 4], [u8; 2]) = (reader.array()?, reader.array()?);

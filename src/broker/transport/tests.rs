@@ -123,7 +123,7 @@ fn the_size_of_frames_is_bounded_whatever_the_broker_proposes() {
     {
         assert_eq!(passed::<Inbound>(&tune(proposed), 5), tune(expected), "{proposed}");
     }
-    // One that ends too early is lapin's to refuse.
+    // lapin refuses one that ends too early.
     let short = frame(METHOD, &[0, 10, 0, 30, 7, 255, 0]);
     assert_eq!(passed::<Inbound>(&short, 5), short);
 }

@@ -300,6 +300,7 @@ fn a_class_that_the_name_of_a_variable_cannot_hold_is_an_error_that_shows_the_fo
     for (variable, value, class) in [
         ("REHOP_RETRY__ERRORS", r#"{ParseIntError="permanent"}"#, "ParseIntError"),
         ("REHOP_RETRY__ERRORS__http_404", "permanent", "http_404"),
+        ("REHOP_RETRY__ERRORS__HTTP_404", "permanent", "http_404"),
     ] {
         jailed(|jail| {
             jail.set_env(variable, value);

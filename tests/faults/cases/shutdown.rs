@@ -36,7 +36,7 @@ pub(crate) async fn twice(ground: Ground) -> Account {
     let mut service = lab.service();
     lab.started(10).await;
     service.terminate().await;
-    // Two signals at once would come as one.
+    // Two signals that are pending together arrive as one.
     lasts(Duration::from_millis(100)).await;
     service.stop().await;
     lab.close(Allowed::nothing().or(Place::Queued)).await

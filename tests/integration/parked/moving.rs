@@ -143,9 +143,8 @@ async fn nothing_is_moved_in_the_name_of_another_namespace_and_looking_goes_on()
     assert!(discarded.is_err(), "nothing was declared: {discarded:?}");
 }
 
-/// The queue is an existing one, which tells of no namespace.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_namespace_has_parked_is_not_moved_whatever_the_queue_is_like() {
+async fn messages_that_another_namespace_parked_are_not_moved_out_of_a_queue_that_names_no_namespace() {
     let fixture = Fixture::new("foreign-queue").await;
     fixture.declare().await;
     let (parked, park) = (fixture.parked(), fixture.namespace.exchange("park"));

@@ -60,12 +60,12 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     };
     let discarded = parked.discard(&request, observe, stop.cancelled()).await;
     printer.end();
-    if let (Err(_), Some(Progress { run, tally, .. })) = (&discarded, seen) {
+    if let (Err(error), Some(Progress { run, tally, .. })) = (&discarded, seen) {
         if tally.moved > 0 {
             let moved = format::count(tally.moved);
             output::notice(&format!("{moved} were discarded before the error; to undo it: {}", undo(&run, options)));
         }
-        progress::unconfirmed(&tally).iter().for_each(|unclear| output::notice(unclear));
+        progress::report_unconfirmed(&tally, error);
     }
     let discarded = discarded?;
     if args.json {

@@ -4,7 +4,9 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use rehop_operator::format;
-use rehop_operator::parked::{Fates, Progress, Tally};
+use rehop_operator::parked::{Fates, ParkedError, Progress, Tally};
+
+use crate::output;
 
 pub(super) struct Printer {
     is_terminal: bool,
@@ -77,13 +79,15 @@ pub(super) fn replayed(tally: &Tally, fates: &Fates, is_paused: bool) -> String 
     )
 }
 
-/// What is unclear after an operation that has failed.
-pub(super) fn unconfirmed(tally: &Tally) -> Option<String> {
-    let copies = Some(tally.unconfirmed).filter(|copies| *copies > 0)?;
-    Some(format!(
-        "{} more copies were sent and not confirmed, so those messages may exist twice",
-        format::count(copies)
-    ))
+/// Says how many copies may exist twice after an operation has failed, unless its error says so.
+pub(super) fn report_unconfirmed(tally: &Tally, error: &ParkedError) {
+    if tally.unconfirmed > 0 && !matches!(error, ParkedError::CopyNotAccepted { .. }) {
+        output::notice(&unconfirmed(tally.unconfirmed));
+    }
+}
+
+fn unconfirmed(copies: u64) -> String {
+    format!("copies sent and not confirmed, so that their messages may exist twice: {}", format::count(copies))
 }
 
 #[cfg(test)]
@@ -99,9 +103,6 @@ mod tests {
         assert_eq!(replayed(&tally, &fates, false), expected);
         assert_eq!(replayed(&tally, &fates, true), format!("{expected}; paused, the queue is long"));
         assert_eq!(moved(&tally), "15 of 1,500 moved");
-        assert_eq!(unconfirmed(&tally), None);
-        tally.unconfirmed = 1_200;
-        let unclear = "1,200 more copies were sent and not confirmed, so those messages may exist twice";
-        assert_eq!(unconfirmed(&tally).as_deref(), Some(unclear));
+        assert!(unconfirmed(1_200).ends_with(" may exist twice: 1,200"));
     }
 }

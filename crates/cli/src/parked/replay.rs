@@ -126,11 +126,11 @@ async fn send(
     };
     let replayed = parked.replay(request, observe, stop.cancelled()).await;
     printer.end();
-    if let (Err(_), Some(Progress { run, tally, fates, .. })) = (&replayed, seen) {
+    if let (Err(error), Some(Progress { run, tally, fates, .. })) = (&replayed, seen) {
         if tally.moved > 0 {
             output::notice(&format!("replay {run}, before the error: {}", progress::replayed(&tally, &fates, false)));
         }
-        progress::unconfirmed(&tally).iter().for_each(|unclear| output::notice(unclear));
+        progress::report_unconfirmed(&tally, error);
     }
     let replayed = replayed?;
     output::print(&if json { text::json(&replayed)? } else { answers::replayed(&replayed) })?;

@@ -56,11 +56,11 @@ pub(super) async fn run(args: Args, options: &Options) -> anyhow::Result<ExitCod
     };
     let restored = parked.restore(&request, observe, stop.cancelled()).await;
     printer.end();
-    if let (Err(_), Some(tally)) = (&restored, seen) {
+    if let (Err(error), Some(tally)) = (&restored, seen) {
         if tally.moved > 0 {
             output::notice(&format!("{} were restored before the error", format::count(tally.moved)));
         }
-        progress::unconfirmed(&tally).iter().for_each(|unclear| output::notice(unclear));
+        progress::report_unconfirmed(&tally, error);
     }
     let restored = restored?;
     if args.json {

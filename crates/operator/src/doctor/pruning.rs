@@ -237,7 +237,8 @@ impl Pruner<'_> {
             pruned.push(kept(unused, obstacle));
         }
         if let Some(error) = still_unbound.into_error().or(failed) {
-            return Err(after(&pruned, error));
+            log_deleted(&pruned);
+            return Err(error);
         }
         for unused in exchanges {
             if is_stopped() {
@@ -247,7 +248,10 @@ impl Pruner<'_> {
             pruned.push(match self.obstacle_to_exchange(&unused).await {
                 None => match self.delete_exchange(&unused).await {
                     Ok(()) => deleted(unused),
-                    Err(error @ Error::Lost { .. }) => return Err(after(&pruned, error)),
+                    Err(error @ Error::Lost { .. }) => {
+                        log_deleted(&pruned);
+                        return Err(error);
+                    }
                     Err(error) => kept(unused, error.to_string()),
                 },
                 Some(obstacle) => kept(unused, obstacle),
@@ -357,12 +361,11 @@ async fn bind(eyes: &Eyes<'_>, names: &Names, unused: &Unused, source: &str, is_
     Ok(())
 }
 
-/// The error that ends the pruning. What was deleted by then is logged, because nothing else tells of it.
-fn after(pruned: &[Pruned], error: Error) -> Error {
+/// Logs what was deleted before an error, because the caller gets only the error.
+fn log_deleted(pruned: &[Pruned]) {
     for Pruned { object, name, .. } in pruned.iter().filter(|pruned| pruned.deleted) {
         tracing::warn!("{} {name:?} was deleted before the error", object.as_str());
     }
-    error
 }
 
 fn deleted(unused: Unused) -> Pruned {

@@ -177,9 +177,7 @@ impl<'a> Carrier<'a> {
                     if let Ok(depths) = self.read_depths().await {
                         self.apply_depths(&depths);
                     }
-                    given_back?;
-                    self.look_for_returned_strays(bound).await;
-                    return Ok(());
+                    return Ok(given_back?);
                 }
                 RoundEnd::HeldLong => given_back?,
             }
@@ -390,14 +388,14 @@ impl<'a> Carrier<'a> {
         self.state.is_paused = self.job.max_ready.is_some_and(|most| depths.deepest_destination > most);
     }
 
-    /// A stray message whose work queue is still unbound becomes stray again. Here alone it cannot be seen before everything was given back.
-    async fn look_for_returned_strays(&mut self, bound: u64) {
-        let is_replay = matches!(self.job.action, Move::Replay { .. });
-        if is_replay
-            && self.interpreter.place == Place::Stray
-            && self.session.depth(self.queue).await.is_ok_and(|depth| depth > bound - self.tally.moved)
-        {
-            self.ramp.stop(Stop::StrayGrew);
+    /// A replayed stray whose work queue is still unbound returns to the stray queue, and has no fate. This shows only when everything is given
+    /// back.
+    pub(crate) async fn check_returned_strays(&mut self) {
+        if self.interpreter.place == Place::Stray && self.book.fates.unknown() > 0 {
+            let left = self.tally.snapshot.saturating_sub(self.tally.moved);
+            if self.session.depth(self.queue).await.is_ok_and(|depth| depth > left) {
+                self.ramp.stop(Stop::StrayGrew);
+            }
         }
     }
 

@@ -138,8 +138,9 @@ impl Parked {
     ///
     /// # Errors
     ///
-    /// As [`body`](Self::body), and when the message does not say where it belongs or a queue refuses a copy. It is never
-    /// [`ParkedError::Stopped`] once a copy was sent.
+    /// As [`body`](Self::body), when the message does not say where it belongs or the discarded queue refuses the original, and
+    /// [`ParkedError::EditUnconfirmed`] when the edited message is refused or not confirmed. It is never [`ParkedError::Stopped`] once a copy
+    /// was sent.
     pub async fn edit(&self, request: &EditRequest) -> Result<Edited, ParkedError> {
         let session = self.session().await?;
         let why = request.why.as_deref().unwrap_or_default();
@@ -187,7 +188,8 @@ impl Parked {
                 if let Err(error) = look.give_back().await {
                     tracing::warn!(
                         queue = self.queue, %error,
-                        "the edited message was sent, and its original may still be here; the other messages go back when the connection closes"
+                        "the edited message was sent; its original may come back to the queue if its ack was lost, and the other messages do so \
+                         when the connection closes"
                     );
                 }
                 destination
@@ -219,7 +221,7 @@ impl Parked {
     ) -> Result<String, ParkedError> {
         let missing = |looked_at| ParkedError::NoSuchMessage { chain: request.chain.clone(), looked_at };
         let (mut stop, until) = (self.stop.clone(), Instant::now() + self.hold());
-        let is_own = self.delivery_limit(session).await?.is_own();
+        let is_own_queue = self.delivery_limit(session).await?.is_own();
         for seen in 0..depth {
             look.prepare(depth - seen).await?;
             let held = look.next(&mut stop, until).await?.ok_or_else(|| missing(seen))?;
@@ -228,8 +230,8 @@ impl Parked {
                 look.keep(&held);
                 continue;
             }
-            if !is_own {
-                self.interpreter.check_namespace(&self.queue, held.delivery.exchange.as_str())?;
+            if !is_own_queue {
+                self.interpreter.check_parked_by(&self.queue, held.delivery.exchange.as_str())?;
             }
             if message.destination.is_none() {
                 message.destination.clone_from(&request.to);
@@ -302,8 +304,8 @@ impl Parked {
             span.failed("unconfirmed");
             run.failed(error);
         }
-        let run = || numbered.run.to_owned();
-        sent.map(|()| destination).map_err(|error| ParkedError::NotSent { run: run(), problem: error.to_string() })
+        sent.map(|()| destination)
+            .map_err(|error| ParkedError::EditUnconfirmed { run: numbered.run.to_owned(), problem: error.to_string() })
     }
 }
 

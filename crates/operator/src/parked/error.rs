@@ -105,26 +105,26 @@ pub enum ParkedError {
         /// Where it was sent.
         to: String,
     },
-    /// An edited message was not confirmed, after its original was copied to the discarded queue.
+    /// The broker did not confirm an edited message, after its original was copied to the discarded queue.
     #[error(
-        "the edited message was not confirmed: {problem}. Unless the broker refused it, it may arrive all the same. The original is where it \
-         was, and the discarded queue has a copy of it, of run {run:?}"
+        "the edited message is not confirmed: {problem}. Its original is still in its queue, and the discarded queue has a copy of it, of \
+         run {run:?}. If the broker did not refuse it, see whether it was handled before you edit it again"
     )]
-    NotSent {
+    EditUnconfirmed {
         /// Names the edit.
         run: String,
         /// What went wrong.
         problem: String,
     },
-    /// The parked queue belongs to another namespace than the settings'. Nothing was moved.
+    /// The parked queue, or a message in it, belongs to another namespace than the settings'. That message, and those behind it, were not moved.
     #[error(
-        "queue {queue:?} belongs to namespace {other:?}, and the settings say {namespace:?}, from where moved messages would not find their \
-         way back; nothing was moved: use the service's namespace, with --namespace {other} or in the settings"
+        "queue {queue:?} belongs to namespace {other:?}, or has a message that it parked, and the settings say {namespace:?}, from where it \
+         would not find its way back; it was not moved: use the service's namespace, with --namespace {other} or in the settings"
     )]
     OtherNamespace {
         /// The queue.
         queue: String,
-        /// The namespace that the queue's dead-letter exchange names.
+        /// The namespace that the queue's dead-letter exchange, or the message's exchange, names.
         other: String,
         /// The namespace of the settings.
         namespace: String,

@@ -284,11 +284,12 @@ impl<'a> Look<'a> {
         for subscription in &mut subscriptions {
             subscription.cancel(limit).await?;
         }
-        let acking = || subscriptions.iter().filter(|subscription| subscription.acked > 0);
-        for subscription in acking() {
+        let mut has_acked = false;
+        for subscription in subscriptions.iter().filter(|subscription| subscription.acked > 0) {
             answer("settling", limit, subscription.channel.flush()).await?;
+            has_acked = true;
         }
-        if acking().next().is_some() {
+        if has_acked {
             tokio::time::sleep(LINGER).await;
         }
         let mut is_all_back = true;
@@ -368,7 +369,8 @@ impl Session {
             tracing::warn!(
                 queue = queue.as_str(),
                 missing = wanted - there,
-                "messages that were given back are not ready again: others take them, they expired, or a policy delays them"
+                "messages that were given back are not ready again: others took them, they expired, a policy delays them, or the queue's leader \
+                 does not answer"
             );
         }
         Ok(there == wanted)

@@ -89,7 +89,7 @@ pub struct ParkedMessage {
     pub hops: u32,
     /// Its last failures, oldest first, at most ten.
     pub history: Vec<ErrorRecord>,
-    /// When its chain's first delivery was seen.
+    /// When the delivery before its first wait was seen. Only copies say so.
     pub first_seen: Option<Timestamp>,
     /// When it was parked.
     pub parked_at: Option<Timestamp>,
@@ -195,12 +195,12 @@ impl Interpreter {
         }
     }
 
-    /// Checks that another namespace has not parked a message. Only the message tells, if it is unknown whose the queue is.
+    /// Refuses a message that another namespace has parked. Where the queue's arguments name no namespace, only the message's exchange does.
     ///
     /// # Errors
     ///
     /// [`ParkedError::OtherNamespace`].
-    pub(crate) fn check_namespace(&self, queue: &str, exchange: &str) -> Result<(), ParkedError> {
+    pub(crate) fn check_parked_by(&self, queue: &str, exchange: &str) -> Result<(), ParkedError> {
         let namespace = self.names.namespace();
         let parked_by = exchange.strip_suffix(".park").filter(|_| matches!(self.place, Place::Queue(_)));
         match parked_by.filter(|other| !other.is_empty() && *other != namespace) {
@@ -310,9 +310,9 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_another_namespace_has_parked_is_not_moved() {
+    fn a_message_that_another_namespace_has_parked_is_refused() {
         let of = |place| Interpreter { names: Names::new("ns"), place, expiry_header: String::new() };
-        let check = |place, exchange: &str| of(place).check_namespace("orders.parked", exchange).err();
+        let check = |place, exchange: &str| of(place).check_parked_by("orders.parked", exchange).err();
         for own in ["ns.park", "", "shop", ".park", "parked", "other.stray"] {
             assert!(check(Place::queue("orders"), own).is_none(), "{own}");
         }

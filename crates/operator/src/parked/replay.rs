@@ -120,7 +120,8 @@ impl Parked {
     /// or the connection is lost; [`ParkedError::CopyNotAccepted`] if the broker does not accept one of several copies in flight; and
     /// [`ParkedError::Incomplete`] if fewer messages could be looked at than there were at the start, for instance because another consumer took
     /// some. What was confirmed by then is sent, as the last progress says; run it again for the rest.
-    /// Nothing is sent with [`ParkedError::OtherNamespace`] and [`ParkedError::NoSuchNamespace`].
+    /// Nothing is sent with [`ParkedError::NoSuchNamespace`], nor with [`ParkedError::OtherNamespace`] if the queue itself belongs to another
+    /// namespace.
     pub async fn replay(
         &self,
         request: &ReplayRequest,
@@ -236,6 +237,7 @@ impl Parked {
         let is_settled = matches!(ended, Ok(()) | Err(ParkedError::Incomplete { .. }));
         if is_settled && carrier.tally.moved > 0 {
             carrier.follow(request.follow).await;
+            carrier.check_returned_strays().await;
         }
         replayed.fates = carrier.book.fates;
         replayed.unknown = carrier.book.fates.unknown();

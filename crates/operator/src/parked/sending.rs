@@ -24,14 +24,15 @@ impl Carrier<'_> {
         let delivery = &held.delivery;
         let mut message = self.interpreter.read(Raw::of(delivery), 0);
         self.job.limit.check(message.returns)?;
-        if !self.job.limit.is_own() {
-            self.interpreter.check_namespace(self.queue, delivery.exchange.as_str())?;
-        }
         let headers = || headers_json(&delivery.properties);
         let content = Content::new(&delivery.data, &headers);
-        let is_own = message.replay_run.as_deref() == Some(self.session.run.as_str());
-        if is_own || !self.job.filter.passes(&message, &content) {
+        let is_of_this_run = message.replay_run.as_deref() == Some(self.session.run.as_str());
+        if is_of_this_run || !self.job.filter.passes(&message, &content) {
             return Ok(Err(held));
+        }
+        // A queue with the arguments that these settings ask for is this namespace's.
+        if !self.job.limit.is_own() {
+            self.interpreter.check_parked_by(self.queue, held.delivery.exchange.as_str())?;
         }
         // After the filter, so that the plan has selected the same messages.
         if message.destination.is_none() {

@@ -18,7 +18,7 @@ pub(crate) async fn while_it_counts(ground: Ground) -> Account {
     let lab = lab(&ground, "op-counts").await;
     lab.park(MESSAGES, Does::Succeed).await;
     let (client, proxy) = (lab.client().await, Proxy::start(&lab.admin_url).await.unwrap());
-    // The messages are on their way for about a minute, and none comes so late that the queue is looked at again.
+    // The messages take about a minute, and the gaps between them are too short for the operator to ask for the queue's depth again.
     proxy.rate(2_000);
     let action = Action::Replay(Manner { expect: Some(MESSAGES as u64), ..Manner::default() });
     let operator = lab.operator_with(&lab.behind(&proxy), &action);

@@ -145,7 +145,8 @@ fn check(step: Step, account: &Account, in_flight: usize) {
 
 /// An operator who moves all messages from one queue to another is killed at this step, and the next one finishes.
 async fn killed(lab: &Lab, step: Step, action: &Action, [from, to]: [&str; 2]) {
-    // What is under way is still sent after a stop. On a busy machine, the rest must take long enough for the signal to come before it.
+    // After SIGTERM the operator still sends what is under way. The line is slow enough that messages are left when a busy machine delivers the
+    // signal late.
     let bytes_per_second = if step == Step::Stop { SLOWLY / 6 } else { SLOWLY };
     let stage = Stage::start(lab, action, bytes_per_second).await;
     stage.reaches(to, BEGUN).await;

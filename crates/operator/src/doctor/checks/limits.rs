@@ -131,7 +131,8 @@ fn expiry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     Some(Finding::new(Check::QueueExpires, queue(&wanted.name), seen, format!("exclude the queue from {source}")))
 }
 
-/// Only 4.3 knows it. Services return messages to work queues, and a look returns all that it has taken. Wait queues get nothing back.
+/// Delayed retries, which only 4.3 has. Services return messages to work queues, and a look returns them to parked, stray and discarded ones.
+/// Wait queues get nothing back.
 pub(in crate::doctor) fn delayed_retry(wanted: &Queue, details: &QueueDetails) -> Option<Finding> {
     // The strategy `native` asks for it.
     if let Some(Argument::Number(delay)) = wanted.arguments.get("x-delayed-retry-min") {
@@ -144,7 +145,7 @@ pub(in crate::doctor) fn delayed_retry(wanted: &Queue, details: &QueueDetails) -
             "the broker holds back returned messages, so immediate attempts come late",
             format!("exclude the queue from {source}; retry.delays is where rehop's waits are set"),
         ),
-        // The type "failed" delays what is rejected.
+        // The type "failed" delays only what is rejected, and a look rejects nothing.
         Role::Parked | Role::Stray | Role::Discarded if kind != "failed" => (
             "the broker holds back messages that were looked at: nobody can see or move them until the delay is over",
             format!("exclude the queue from {source}"),

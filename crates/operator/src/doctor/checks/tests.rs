@@ -459,6 +459,10 @@ fn each_policy_that_takes_messages_out_of_a_queue_is_found_on_each_queue() {
         assert_eq!(overflow(name, "drop-head"), ["at-most-once"], "{name}");
         assert_eq!(overflow(name, "reject-publish"), [""; 0], "{name}");
     }
+}
+
+#[test]
+fn a_policy_that_delays_returned_messages_is_found_on_the_queues_that_get_some_back() {
     let delayed = |name: &str, kind: &str, min: i64| {
         found(&settings(), |seen| {
             policy(seen, name, "delayed-retry-type", kind.into());
