@@ -198,3 +198,15 @@ async fn a_broker_that_is_away_is_an_error_when_connecting() {
     settings.broker.url = Secret::from(Broker::shared().await.amqp_url().replace("amqp://", "http://"));
     assert!(Publisher::connect(&settings).await.unwrap_err().to_string().contains("broker.url"));
 }
+
+/// Those beyond wait for a channel, and each takes one that is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_broker_allows_few_channels_publishes_wait_and_none_fails() {
+    let mut fixture = Fixture::new("few-channels").await;
+    fixture.declare().await;
+    fixture.settings.broker.url = Secret::from(format!("{}?channel_max=4", fixture.settings.broker.url.expose()));
+    let publisher = publisher(&fixture).await;
+    let publishes = (0..200).map(|_| publisher.publish(Publish::to_queue(&fixture.queue).bytes("x")));
+    try_join_all(publishes).await.unwrap();
+    fixture.has_depth(&fixture.queue, 200).await;
+}
